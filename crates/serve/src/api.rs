@@ -22,7 +22,7 @@ use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
-use crate::long::{self, Late, Long};
+use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
 use crate::{Ablation, Continuation, Input, Proposed, QueryKeys, QueryPlace};
 
@@ -379,8 +379,8 @@ async fn window(
     };
     app.compute(move || {
         if let Some(long) = &entry.long {
-            let (place, queries, keys) = long_part(long, &asked)?;
-            let part = long.window(place, queries, keys, asked.cell, asked.pool, &cancelled);
+            let part = long_part(long, &asked)?;
+            let part = long.window(part, asked.cell, asked.pool, &cancelled);
             let part = part.map_err(|late| match late {
                 Late::Wrong(sentence) => bad(sentence),
                 Late::Cancelled => bad("the page has moved on"),
@@ -415,10 +415,7 @@ impl Drop for Waiting {
 }
 
 /// The head, the queries and the keys that are asked for of a long text.
-fn long_part(
-    long: &Long,
-    asked: &Request,
-) -> Result<((usize, usize), Range<usize>, Range<usize>), Refusal> {
+fn long_part(long: &Long, asked: &Request) -> Result<Part, Refusal> {
     let maps = long.trace.maps();
     let map = maps.get(asked.map).ok_or_else(|| {
         let sentence = format!("there is no map {}; there are {}", asked.map, maps.len());
@@ -431,9 +428,11 @@ fn long_part(
         ));
     };
     let length = long.trace.tokens().len();
-    let queries = range(asked.q0, asked.q1, length)?;
-    let keys = range(asked.k0, asked.k1, length)?;
-    Ok(((asked.map, head), queries, keys))
+    Ok(Part {
+        place: (asked.map, head),
+        queries: range(asked.q0, asked.q1, length)?,
+        keys: range(asked.k0, asked.k1, length)?,
+    })
 }
 
 async fn sums(
@@ -481,7 +480,11 @@ async fn picture(
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
         if let Some(long) = &entry.long {
-            let ((map, head), queries, keys) = long_part(long, &asked)?;
+            let Part {
+                place: (map, head),
+                queries,
+                keys,
+            } = long_part(long, &asked)?;
             let heatmap = regard_view::long::head(&long.trace, map, head, queries, keys, MOST_SIDE)
                 .map_err(|error| bad(error.to_string()))?;
             let file = export::table(&heatmap, asked.format).map_err(bad)?;

@@ -38,7 +38,20 @@ pub enum Late {
 }
 
 /// A head, by map and index.
-type Place = (usize, usize);
+pub type Place = (usize, usize);
+
+/// A part of a head's map.
+pub struct Part {
+    pub place: Place,
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
+}
+
+/// Values that were used last, the latest at the end.
+type Kept<K, V> = Mutex<Vec<(K, V)>>;
+
+/// A base map, by head.
+type Pooled = (Place, Pool);
 
 /// A whole map in base cells, `[side, side]`.
 struct Base {
@@ -50,16 +63,16 @@ struct Base {
 /// A long trace on the server.
 pub struct Long {
     pub trace: Arc<LongTrace>,
-    heads: Mutex<Vec<(Place, Arc<LongHead>)>>,
-    bases: Mutex<Vec<((Place, Pool), Arc<Base>)>>,
+    heads: Kept<Place, Arc<LongHead>>,
+    bases: Kept<Pooled, Arc<Base>>,
     /// The first rows of a base map that nobody waited for any more.
-    begun: Mutex<Option<((Place, Pool), Vec<f32>)>>,
+    begun: Mutex<Option<(Pooled, Vec<f32>)>>,
     overview: OnceLock<Vec<MapOverview>>,
 }
 
 /// The value of a key, moved to the end of the list; a new one drops the first if there are too many.
 fn kept<K: PartialEq, V: Clone, E>(
-    list: &Mutex<Vec<(K, V)>>,
+    list: &Kept<K, V>,
     key: K,
     make: impl FnOnce() -> Result<V, E>,
 ) -> Result<V, E> {
@@ -116,13 +129,16 @@ impl Long {
     /// A file that cannot be read, or `cancelled`.
     pub fn window(
         &self,
-        place: Place,
-        queries: Range<usize>,
-        keys: Range<usize>,
+        part: Part,
         cell: usize,
         pool: Pool,
         cancelled: &AtomicBool,
     ) -> Result<Window, Late> {
+        let Part {
+            place,
+            queries,
+            keys,
+        } = part;
         let longest = queries.len().max(keys.len());
         let least = longest.div_ceil(MOST_SIDE).max(cell.min(self.length()));
         let cell = least.max(1).next_power_of_two();

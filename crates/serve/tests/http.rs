@@ -358,7 +358,7 @@ fn maps_of_long_texts_are_computed_when_they_are_asked_for() {
     let axes = server.get("/api/trace/0/axes").json();
     assert_eq!(axes["keys"]["labels"][8_210], "word8210");
     for (part, size, pool) in [
-        ((0, LENGTH, 0, LENGTH), 16, "max"),
+        ((0usize, LENGTH, 0usize, LENGTH), 16, "max"),
         ((0, LENGTH, 0, LENGTH), 16, "mean"),
         ((4_096, 8_192, 0, 3_000), 8, "max"),
         ((8_000, LENGTH, 7_900, 8_100), 1, "max"),
@@ -369,9 +369,9 @@ fn maps_of_long_texts_are_computed_when_they_are_asked_for() {
             "/api/trace/0/window?map=0&heads=1&pool={pool}&cell={size}&q0={q0}&q1={q1}&k0={k0}&k1={k1}"
         ));
         assert_eq!(answer.status, 200, "{}", answer.text());
-        let columns = (k1 - k0 as usize).div_ceil(size);
+        let columns = (k1 - k0).div_ceil(size);
         let values = answer.floats();
-        assert_eq!(values.len(), (q1 - q0 as usize).div_ceil(size) * columns);
+        assert_eq!(values.len(), (q1 - q0).div_ceil(size) * columns);
         let mut numbers = Numbers(size as u64);
         for _ in 0..20 {
             let (row, column) = (

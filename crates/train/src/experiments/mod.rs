@@ -9,6 +9,7 @@
 //! | `positions` | what does attention know of order? | `positions.rs` |
 //! | `hard-soft` | what does it cost to read one word alone? | `hard_soft.rs` |
 //! | `local-global` | when does a window do? | `local_global.rs` |
+//! | `uniform` | why is attention uniform, and which check finds it? | `uniform.rs` |
 //!
 //! Every number is measured with several seeds and stands with the 95 % interval of its mean ([`Estimate`]). What is said in words is
 //! computed from those numbers: where intervals overlap it says so.
@@ -40,6 +41,7 @@ mod memory;
 mod positions;
 mod reach;
 mod trained;
+mod uniform;
 mod why_scale;
 
 use std::{
@@ -52,6 +54,7 @@ use burn::tensor::Device;
 use regard_config::{ConfigError, nearest};
 use regard_evaluate::EvaluateError;
 use regard_nn::AttentionError;
+use regard_trace::TraceError;
 use serde::Serialize;
 
 use crate::{
@@ -157,6 +160,9 @@ pub enum ExperimentError {
     /// Attention refused its inputs.
     #[error(transparent)]
     Attention(#[from] AttentionError),
+    /// Weights that are no map.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A score cannot be computed.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),
@@ -208,6 +214,11 @@ pub const ALL: &[Experiment] = &[
         name: "local-global",
         question: "when does a window do?",
         run: local_global::run,
+    },
+    Experiment {
+        name: "uniform",
+        question: "why is attention uniform, and which check finds it?",
+        run: uniform::run,
     },
 ];
 
@@ -361,6 +372,29 @@ mod tests {
             rnn.mean < -6.0 && attention.mean > -2.0,
             "{rnn}, {attention}"
         );
+    }
+
+    /// The checks of a head are right: each fault is named in every head, and nothing else is.
+    #[test]
+    fn every_cause_of_uniform_attention_is_named_and_a_healthy_layer_is_not() {
+        let folder = std::env::temp_dir();
+        let setting = Setting {
+            device: &Device::flex(),
+            seeds: 4,
+            folder: &folder,
+            stop: &AtomicBool::new(false),
+            progress: &|_| {},
+            extra_bytes: &|_| 0,
+        };
+        let found = Experiment::find("uniform").unwrap().run(&setting).unwrap();
+        assert_eq!(found.table.rows.len(), 7);
+        for (at, (fault, cells)) in found.table.rows.iter().enumerate() {
+            let [entropy, right, wrong] = [0, 1, 2].map(|cell| cells[cell].unwrap().mean);
+            let healthy = at == 0;
+            assert_eq!(right, if healthy { 0.0 } else { 100.0 }, "{fault}");
+            assert_eq!(wrong, 0.0, "{fault}");
+            assert_eq!(entropy > 95.0, !healthy, "{fault}: {entropy}");
+        }
     }
 
     #[test]

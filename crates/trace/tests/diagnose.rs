@@ -416,6 +416,18 @@ fn every_cause_of_uniform_attention_is_found() {
             .told(names)
             .contains("(a and d are the same vector)")
     );
+    // Padding, unless a mask hides it from what is not padding.
+    let mut padded = good.clone();
+    padded.extend([0.0; 12]);
+    let found = findings(&good, &padded, None, None);
+    assert_eq!(found, [Finding::Padding { from: 4, keys: 3 }]);
+    says(&found[0], &["the last 3 keys, from k5 on", "mask them"]);
+    let causal: Vec<bool> = (0..49).map(|i| i % 7 <= i / 7).collect();
+    let hidden = findings(&padded, &padded, None, Some(&causal));
+    assert!(
+        !hidden.iter().any(|f| matches!(f, Finding::Padding { .. })),
+        "{hidden:?}"
+    );
     // A NaN.
     let mut broken = good.clone();
     broken[9] = f32::NAN;

@@ -18,6 +18,10 @@ fn they_are_listed_and_a_near_miss_names_the_right_one() {
         "positions",
         "hard-soft",
         "local-global",
+        "additive-dot",
+        "teacher-forcing",
+        "heads",
+        "uniform",
     ];
     for name in names {
         assert!(

@@ -11,6 +11,7 @@
 //! | [`Finding::InvertedMask`] | every query sees the future and nothing else: true means *may be seen* here |
 //! | [`Finding::OneVisible`] | a query with one visible key gives it weight 1, whatever the query is |
 //! | [`Finding::DeadHead`] | queries or keys are zero: every score is 0 |
+//! | [`Finding::Padding`] | the last keys are one vector, and are seen: padding takes the weight |
 //! | [`Finding::CollapsedKeys`] | keys are all the same vector: no query can tell them apart |
 //! | [`Finding::CollapsedQueries`] | queries are all the same vector: every row is the same |
 //! | [`Finding::Saturated`] | one weight is 1 almost everywhere: no gradient comes through |
@@ -112,6 +113,9 @@ const UNIFORM: f64 = 0.98;
 /// A row with a weight above this counts as saturated.
 const SATURATED: f64 = 0.999;
 
+/// So many equal keys at the end count as padding.
+const PADDING: usize = 3;
+
 /// A factor of the scores counts as a cause if it is this many times larger or smaller than usual.
 const OFF: f64 = 3.0;
 
@@ -128,6 +132,11 @@ pub fn check(problem: &Problem) -> Result<Vec<Finding>, ProblemError> {
     let dead = head.check_length();
     if !dead.is_empty() {
         findings.extend(dead);
+        return Ok(findings);
+    }
+    // What else is found would be about the padding.
+    if let Some(padding) = head.check_padding() {
+        findings.push(padding);
         return Ok(findings);
     }
     let softmax = head.check_softmax();
@@ -264,6 +273,18 @@ impl Head {
                     .then_some(Finding::DeadHead { side, longest })
             })
             .collect()
+    }
+
+    fn check_padding(&self) -> Option<Finding> {
+        let last = self.key.last()?;
+        let keys = self.key.iter().rev().take_while(|&key| key == last).count();
+        let from = self.key.len() - keys;
+        // Under a causal mask only padding sees padding, which does no harm.
+        let seen = self
+            .rows()
+            .take(from)
+            .any(|row| row[from..].contains(&true));
+        (keys >= PADDING && seen).then_some(Finding::Padding { from, keys })
     }
 
     /// The queries that have a choice, with what they see.

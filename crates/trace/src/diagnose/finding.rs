@@ -37,6 +37,13 @@ pub enum Finding {
         /// The length of the longest vector.
         longest: f64,
     },
+    /// The last keys are the same vector, and earlier queries see them.
+    Padding {
+        /// The first of these keys.
+        from: usize,
+        /// How many there are.
+        keys: usize,
+    },
     /// All keys are nearly the same vector, and so are the weights.
     CollapsedKeys {
         /// How far keys differ, as a share of their length.
@@ -220,6 +227,11 @@ impl Finding {
                 "dead head: the {side} are zero (the longest has length {}), and so is every score; look at the \
                  projection's initial values and gradients",
                 number(*longest)
+            ),
+            Self::Padding { from, keys } => format!(
+                "padding: the last {keys} keys, from {} on, are one vector and are seen, so they share the weight \
+                 evenly; mask them, or add positions if they are words",
+                names.one(Side::Keys, *from)
             ),
             Self::CollapsedKeys { spread } => format!(
                 "equal keys: they differ by {} % of their length, so no query can tell them apart and all weights \

@@ -5,7 +5,7 @@ use regard_evaluate::{Bleu, Tokenizer};
 
 use super::{
     Curves, Estimate, ExperimentError, Findings, Setting, Table,
-    trained::{self, Judged, train},
+    trained::{self, Judged, translate},
 };
 
 /// The lengths of a group, both ends included.
@@ -45,7 +45,7 @@ pub(super) fn recipes() -> Vec<(String, String)> {
 pub(super) fn run(setting: &Setting<'_>) -> Result<Findings, ExperimentError> {
     let mut found = vec![];
     for (name, recipe) in recipes() {
-        found.push(setting.repeat(|seed| by_group(&train(setting, &name, &recipe, seed)?))?);
+        found.push(setting.repeat(|seed| by_group(&translate(setting, &name, &recipe, seed)?))?);
     }
     let names = GROUPS.map(|(from, to)| format!("{from} to {to}"));
     let rows = names.iter().enumerate().map(|(group, name)| {

@@ -9,6 +9,12 @@
 //! | `positions` | what does attention know of order? | `positions.rs` |
 //! | `hard-soft` | what does it cost to read one word alone? | `hard_soft.rs` |
 //! | `local-global` | when does a window do? | `local_global.rs` |
+//! | `additive-dot` | what do additive and dot scores learn and cost? | `additive_dot.rs` |
+//! | `teacher-forcing` | what does a model do with its own mistakes? | `teacher_forcing.rs` |
+//! | `heads` | what are several heads for? | `heads.rs` |
+//! | `uniform` | why is attention uniform, and which check finds it? | `uniform.rs` |
+//!
+//! `looks.rs` makes the sequences of `teacher-forcing` and `heads`; `trained.rs` trains.
 //!
 //! Every number is measured with several seeds and stands with the 95 % interval of its mean ([`Estimate`]). What is said in words is
 //! computed from those numbers: where intervals overlap it says so.
@@ -32,14 +38,19 @@
 //! # Ok::<(), regard_train::experiments::ExperimentError>(())
 //! ```
 
+mod additive_dot;
 mod estimate;
 mod hard_soft;
+mod heads;
 mod length;
 mod local_global;
+mod looks;
 mod memory;
 mod positions;
 mod reach;
+mod teacher_forcing;
 mod trained;
+mod uniform;
 mod why_scale;
 
 use std::{
@@ -51,7 +62,9 @@ use std::{
 use burn::tensor::Device;
 use regard_config::{ConfigError, nearest};
 use regard_evaluate::EvaluateError;
+use regard_models::pretrained::{InputError, PretrainedError};
 use regard_nn::AttentionError;
+use regard_trace::TraceError;
 use serde::Serialize;
 
 use crate::{
@@ -157,6 +170,15 @@ pub enum ExperimentError {
     /// Attention refused its inputs.
     #[error(transparent)]
     Attention(#[from] AttentionError),
+    /// A model refused its text.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A tokenizer failed.
+    #[error(transparent)]
+    Tokenizer(#[from] PretrainedError),
+    /// Weights that are no map.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A score cannot be computed.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),
@@ -208,6 +230,26 @@ pub const ALL: &[Experiment] = &[
         name: "local-global",
         question: "when does a window do?",
         run: local_global::run,
+    },
+    Experiment {
+        name: "additive-dot",
+        question: "what do additive and dot scores learn and cost?",
+        run: additive_dot::run,
+    },
+    Experiment {
+        name: "teacher-forcing",
+        question: "what does a model do with its own mistakes?",
+        run: teacher_forcing::run,
+    },
+    Experiment {
+        name: "heads",
+        question: "what are several heads for?",
+        run: heads::run,
+    },
+    Experiment {
+        name: "uniform",
+        question: "why is attention uniform, and which check finds it?",
+        run: uniform::run,
     },
 ];
 
@@ -321,6 +363,16 @@ mod tests {
             positions::recipes(),
             hard_soft::recipes(),
             local_global::recipes(),
+            additive_dot::recipes(),
+            heads::HEADS
+                .map(|heads| {
+                    let folder = std::env::temp_dir();
+                    (
+                        format!("{heads} heads"),
+                        looks::recipe(heads, heads::STEPS, &folder),
+                    )
+                })
+                .to_vec(),
         ];
         for (name, recipe) in all.into_iter().flatten() {
             let registry = Registry::default();
@@ -361,6 +413,29 @@ mod tests {
             rnn.mean < -6.0 && attention.mean > -2.0,
             "{rnn}, {attention}"
         );
+    }
+
+    /// The checks of a head are right: each fault is named in every head, and nothing else is.
+    #[test]
+    fn every_cause_of_uniform_attention_is_named_and_a_healthy_layer_is_not() {
+        let folder = std::env::temp_dir();
+        let setting = Setting {
+            device: &Device::flex(),
+            seeds: 4,
+            folder: &folder,
+            stop: &AtomicBool::new(false),
+            progress: &|_| {},
+            extra_bytes: &|_| 0,
+        };
+        let found = Experiment::find("uniform").unwrap().run(&setting).unwrap();
+        assert_eq!(found.table.rows.len(), 7);
+        for (at, (fault, cells)) in found.table.rows.iter().enumerate() {
+            let [entropy, right, wrong] = [0, 1, 2].map(|cell| cells[cell].unwrap().mean);
+            let healthy = at == 0;
+            assert_eq!(right, if healthy { 0.0 } else { 100.0 }, "{fault}");
+            assert_eq!(wrong, 0.0, "{fault}");
+            assert_eq!(entropy > 95.0, !healthy, "{fault}: {entropy}");
+        }
     }
 
     #[test]

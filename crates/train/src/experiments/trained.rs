@@ -9,11 +9,16 @@ use crate::{
     Registry,
     files::FileError,
     learner::{Event, Run},
-    recipe::Split,
+    recipe::{Recipe, Split},
 };
 
-/// A recipe: what stands in its section of the model, with the sections of data after it, and how long it is trained.
+/// A recipe of translation: what stands in its section of the model, with the sections of data after it, and how long it is trained.
 pub(super) fn recipe(model: &str, warmup: u32, steps: u32) -> String {
+    language_recipe(model, warmup, steps) + "\n[validation]\ntokenizer = \"none\"\n"
+}
+
+/// A recipe of a language model.
+pub(super) fn language_recipe(model: &str, warmup: u32, steps: u32) -> String {
     format!(
         r#"[model]
 {model}
@@ -34,9 +39,6 @@ decay_steps = {steps}
 [training]
 steps = {steps}
 validate_every = {steps}
-
-[validation]
-tokenizer = "none"
 "#
     )
 }
@@ -64,12 +66,41 @@ impl Judged {
 }
 
 /// Trains `recipe`, a TOML text, with `seed` and judges the best model on the test sequences, greedily.
-pub(super) fn train(
+pub(super) fn translate(
     setting: &Setting<'_>,
     name: &str,
     recipe: &str,
     seed: u64,
 ) -> Result<Vec<Judged>, ExperimentError> {
+    train(setting, name, recipe, seed, |registry, recipe, folder| {
+        let translator = registry.translator(folder, setting.device)?;
+        let test = recipe.data.load(Split::Test, recipe.training.seed)?;
+        let test = test.expect("a synthetic task has test sequences").text;
+        let mut settings = translator.settings().clone();
+        settings.beam = 1;
+        let found = translator.translate(test.source(), &settings)?;
+        let judged = found
+            .iter()
+            .zip(test.target())
+            .map(|(found, wanted)| Judged {
+                made: found
+                    .n_best
+                    .first()
+                    .map_or(String::new(), |best| best.text.clone()),
+                wanted: wanted.clone(),
+            });
+        Ok(judged.collect())
+    })
+}
+
+/// Trains `recipe`, a TOML text, with `seed`, and gives the run's folder to `judge` before it is removed.
+pub(super) fn train<T>(
+    setting: &Setting<'_>,
+    name: &str,
+    recipe: &str,
+    seed: u64,
+    judge: impl FnOnce(&Registry, &Recipe, &Path) -> Result<T, ExperimentError>,
+) -> Result<T, ExperimentError> {
     let registry = Registry::default();
     let seed = format!("training.seed={}", seed + 1);
     let recipe = registry.parse(recipe, name, &[seed])?;
@@ -98,23 +129,7 @@ pub(super) fn train(
     })?;
     // An interrupted training has saved itself, but is no result.
     setting.step(&label)?;
-    let translator = registry.translator(&folder, setting.device)?;
-    let test = recipe.data.load(Split::Test, recipe.training.seed)?;
-    let test = test.expect("a synthetic task has test sequences").text;
-    let mut settings = translator.settings().clone();
-    settings.beam = 1;
-    let found = translator.translate(test.source(), &settings)?;
-    let judged = found
-        .iter()
-        .zip(test.target())
-        .map(|(found, wanted)| Judged {
-            made: found
-                .n_best
-                .first()
-                .map_or(String::new(), |best| best.text.clone()),
-            wanted: wanted.clone(),
-        });
-    let judged = judged.collect();
+    let judged = judge(&registry, &recipe, &folder)?;
     remove(&folder)?;
     Ok(judged)
 }
@@ -146,7 +161,7 @@ impl Contest {
     ) -> Result<Self, ExperimentError> {
         let scores = contenders.iter().map(|(name, recipe)| {
             setting.repeat(|seed| {
-                let judged = train(setting, name, recipe, seed)?;
+                let judged = translate(setting, name, recipe, seed)?;
                 let mean = |of: &dyn Fn(&Judged) -> f64| {
                     100.0 * judged.iter().map(of).sum::<f64>() / judged.len().max(1) as f64
                 };

@@ -20,8 +20,8 @@ use crate::simd::{Kernel, Level, Simd, run};
 const TASKS: usize = 16;
 /// Numbers that a task keeps in the second-level cache: the padded copy and the transposed gradient.
 const TASK_NUMBERS: usize = 96 * 1024;
-/// Positions whose gradients a panel keeps in the first-level cache.
-const BLOCK_POSITIONS: usize = 128;
+/// Positions whose products are summed before they are added to the others: short sums of small numbers round less.
+const BLOCK_POSITIONS: usize = 32;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 

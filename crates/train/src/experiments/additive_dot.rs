@@ -87,9 +87,16 @@ pub(super) fn run(setting: &Setting<'_>) -> Result<Findings, ExperimentError> {
                 .iter()
                 .map(|&score| format!("{} {} %", SCORES[score], exact(at, score)));
             let told: Vec<String> = told.collect();
-            let sure = match exact(at, ranked[0]).overlaps(&exact(at, ranked[1])) {
-                true => "the intervals of the first two overlap, so neither is known to be better",
-                false => "the first is ahead beyond the interval",
+            let behind = ranked[1..]
+                .iter()
+                .filter(|&&score| !exact(at, score).overlaps(&exact(at, ranked[0])));
+            let behind: Vec<&str> = behind.map(|&score| SCORES[score]).collect();
+            let sure = match behind.is_empty() {
+                true => "all intervals overlap that of the first".to_owned(),
+                false => format!(
+                    "behind the first beyond the interval: {}",
+                    behind.join(", ")
+                ),
             };
             format!(
                 "d = {size}, sequences reversed without a mistake: {}; {sure}.",

@@ -353,6 +353,8 @@ impl fmt::Display for Table {
 
 #[cfg(test)]
 mod tests {
+    use regard_models::scoring::CausalModel;
+
     use super::*;
     use crate::Registry;
 
@@ -413,6 +415,41 @@ mod tests {
             rnn.mean < -6.0 && attention.mean > -2.0,
             "{rnn}, {attention}"
         );
+    }
+
+    /// Models of a few updates: both ways of predicting give a number at every position, and all counts of heads have equal weights.
+    #[test]
+    fn a_model_of_drawn_sequences_is_trained_and_judged() {
+        /// More than the schedule's warmup.
+        const UPDATES: u32 = 51;
+        let folder = tempfile::tempdir().unwrap();
+        let setting = Setting {
+            device: &Device::flex(),
+            seeds: 2,
+            folder: folder.path(),
+            stop: &AtomicBool::new(false),
+            progress: &|_| {},
+            extra_bytes: &|_| 0,
+        };
+        let mut weights = vec![];
+        for heads in [1, 8] {
+            let judge = |_: &dyn CausalModel, count: usize, test: &[Vec<u32>]| {
+                weights.push(count);
+                assert!(test.iter().all(|ids| ids.len() == 1 + looks::LENGTH));
+                Ok(())
+            };
+            looks::train(&setting, heads, UPDATES, 0, judge).unwrap();
+        }
+        assert_eq!(weights[0], weights[1]);
+        let found = teacher_forcing::after(&setting, UPDATES).unwrap();
+        let (_, first) = &found.table.rows[0];
+        // The first position has the same symbols before it in both.
+        let [forced, free] = [0, 1].map(|at| first[at].unwrap().mean);
+        assert!((forced - free).abs() < 1e-5, "{forced}, {free}");
+        assert!(found.table.rows.iter().all(|(_, cells)| {
+            let [forced, free] = [0, 1].map(|at| cells[at].unwrap().mean);
+            forced > 0.0 && free > 0.0
+        }));
     }
 
     /// The checks of a head are right: each fault is named in every head, and nothing else is.

@@ -15,17 +15,22 @@ use super::{
 
 const HEADS: usize = 4;
 /// Few enough updates that the model still makes mistakes.
-pub(super) const STEPS: u32 = 400;
+const STEPS: u32 = 400;
 const POSITIONS: usize = LENGTH - DRAWN;
 const NAMES: [&str; 2] = ["teacher forcing", "free running"];
 /// Sequences that are continued together.
 const BATCH: usize = 100;
 
 pub(super) fn run(setting: &Setting<'_>) -> Result<Findings, ExperimentError> {
+    after(setting, STEPS)
+}
+
+/// Of models trained for so many updates.
+pub(super) fn after(setting: &Setting<'_>, steps: u32) -> Result<Findings, ExperimentError> {
     // Loss and accuracy of both, for each position.
     const MEASURED: usize = 4 * POSITIONS;
     let found: [Estimate; MEASURED] = setting.repeat(|seed| {
-        looks::train(setting, HEADS, STEPS, seed, |model, _, test| {
+        looks::train(setting, HEADS, steps, seed, |model, _, test| {
             let mut forced = ByPosition::new(Conditioning::TeacherForced, POSITIONS);
             let mut free = ByPosition::new(Conditioning::FreeRunning, POSITIONS);
             let mut checked = Ok(());

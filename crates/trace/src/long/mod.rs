@@ -5,13 +5,13 @@
 //! ```text
 //! w_ij = e^{s_ij - lse_i}     s_ij = cap(scale · q_iᵀ k_j), where i may see j
 //! ```
-//! The file is a safetensors file, as that of a [`Trace`](crate::Trace), of version 4:
+//! The file is a safetensors file, as that of a [`Trace`], of version 4:
 //!
 //! | tensor | shape | |
 //! |---|---|---|
 //! | `map.N.query` | `[heads, L, dim]`, f16 | as the product has them: after norms and rotary positions |
 //! | `map.N.key` | `[key heads, L, dim]`, f16 | heads may share keys |
-//! | `map.N.lse` | `[heads, L, 3]`, f32 | of these queries and keys, so that rows sum to 1; three addends ([`dot::forward`]) |
+//! | `map.N.lse` | `[heads, L, 3]`, f32 | of these queries and keys, so that rows sum to 1; three addends ([`regard_kernels::dot::forward`]) |
 //!
 //! ```json
 //! { "version": 4, "model": "gpt2", "source": "book.txt", "tokens": [ { "text": "Call" }, { "text": " me" } ],

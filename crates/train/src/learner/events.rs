@@ -43,8 +43,7 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
-    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "images with questions".
-    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images" or "captions".
+    /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images", "captions" or "images with questions".
     pub examples: &'static str,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,

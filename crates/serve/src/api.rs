@@ -11,20 +11,23 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use regard_trace::diagnose::{flow_from, rollout, stacks};
+use regard_trace::diagnose::{flow_from, log, rollout, stacks};
 use regard_trace::{AttentionMap, Trace};
 use regard_view::Heatmap;
+use regard_view::chart::{Chart, Series};
+use regard_view::training::{Along, Plot, plots as plots_of};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::changes::{Changes, OtherText};
 use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
-use crate::{Ablation, Continuation, Input, Proposed, QueryKeys, QueryPlace};
+use crate::{Continuation, Input, Proposed, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
@@ -36,7 +39,7 @@ const MOST_TOKENS: usize = 256;
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 14] = [
+const FILES: [(&str, &str, &str); 15] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -103,6 +106,11 @@ const FILES: [(&str, &str, &str); 14] = [
         include_str!("page/rollout.js"),
     ),
     (
+        "/training.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/training.js"),
+    ),
+    (
         "/ask.js",
         "text/javascript; charset=utf-8",
         include_str!("page/ask.js"),
@@ -114,6 +122,7 @@ pub struct App {
     pub token: Option<String>,
     pub port: u16,
     pub entries: Arc<Entries>,
+    pub other: OtherText,
     pub worker: Option<Worker>,
     pub permits: Arc<Semaphore>,
 }
@@ -210,6 +219,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/generation", get(generation))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
+        .route("/api/trace/{id}/training", get(training))
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/look", post(look))
         .route("/api/table", post(table))
@@ -239,6 +249,9 @@ struct Request {
     chosen: String,
     /// Of flow: the query.
     query: usize,
+    /// Of a training: against minutes in place of updates, and a line for each layer.
+    minutes: bool,
+    layers: bool,
     direction: Direction,
     view: View,
     format: Format,
@@ -263,6 +276,8 @@ impl Default for Request {
             cell: 1,
             chosen: String::new(),
             query: 0,
+            minutes: false,
+            layers: false,
             direction: Direction::From,
             view: View::Head,
             format: Format::Svg,
@@ -471,6 +486,39 @@ async fn image(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Respo
     .await
 }
 
+/// How attention changes in a training, from its log as it is now.
+fn plots(log: &std::path::Path, asked: &Request) -> Result<Vec<Plot>, Refusal> {
+    let found = log::read(log).map_err(|error| bad(error.to_string()))?;
+    let along = match asked.minutes {
+        true => Along::Minutes,
+        false => Along::Updates,
+    };
+    Ok(plots_of(&[("", &found)], along, asked.layers))
+}
+
+async fn training(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, asked) = (app.entry(id)?, query(asked)?);
+    app.compute(move || {
+        let none = || Refusal(StatusCode::NOT_FOUND, "this is no training".to_owned());
+        let log = entry.training.as_ref().ok_or_else(none)?;
+        let line = |line: &Series| {
+            let points: Vec<_> = line.points.iter().map(|point| [point.x, point.y]).collect();
+            json!({ "name": data::shown(&line.name, 200), "points": points })
+        };
+        let plot = |plot: &Plot| {
+            let lines: Vec<_> = plot.lines.iter().map(line).collect();
+            json!({ "name": plot.name, "title": plot.title, "unit": plot.unit, "along": plot.along.name(), "lines": lines })
+        };
+        let plots: Vec<_> = plots(log, &asked)?.iter().map(plot).collect();
+        Ok(Json(json!({ "plots": plots })).into_response())
+    })
+    .await
+}
+
 async fn picture(
     State(app): State<Arc<App>>,
     Path(id): Path<u64>,
@@ -479,6 +527,11 @@ async fn picture(
     let (entry, asked) = (app.entry(id)?, query(asked)?);
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
+        if let Some(log) = &entry.training {
+            let charts: Vec<Chart> = plots(log, &asked)?.iter().map(Plot::chart).collect();
+            let file = export::charts(&entry.name, &charts, asked.format).map_err(bad)?;
+            return Ok(saved(asked.format, file));
+        }
         if let Some(long) = &entry.long {
             let Part {
                 place: (map, head),
@@ -587,7 +640,7 @@ fn taken(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusal> {
 struct Look {
     text: String,
     target: String,
-    ablation: Ablation,
+    ablation: Changes,
     continuation: Continuation,
     /// Whether the trace is kept, to be seen.
     keep: bool,
@@ -598,7 +651,7 @@ impl Default for Look {
         Self {
             text: String::new(),
             target: String::new(),
-            ablation: Ablation::default(),
+            ablation: Changes::default(),
             continuation: Continuation::default(),
             keep: true,
         }
@@ -641,10 +694,12 @@ async fn look(
     if worker.input.has_image() && input.image.is_empty() {
         return Err(bad("this model looks at an image: choose one"));
     }
-    let (ablation, keep, entries) = (asked.ablation, asked.keep, app.entries.clone());
+    let (changes, other) = (asked.ablation, app.other.clone());
+    let (keep, entries) = (asked.keep, app.entries.clone());
     // Kept before it is told, so that a look which came too late is found in the list.
     let (id, (output, alternatives, score)) = worker
         .ask(move |model| {
+            let ablation = changes.of(model, &input, &other)?;
             let seen = model.look(&input, &ablation)?;
             let answer = (
                 seen.output.clone(),

@@ -1,6 +1,7 @@
 //! What the page gets of a trace: small maps with diagnostics, windows of a map, rows. Each is bounded, whatever the trace holds.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use regard_trace::diagnose::{HeadDiagnostics, heads, report};
@@ -33,6 +34,8 @@ pub struct Entry {
     pub turn: Arc<tokio::sync::Mutex<()>>,
     /// Of a long text, queries and keys in place of maps.
     pub long: Option<Long>,
+    /// Of a training, its log in place of a trace.
+    pub training: Option<PathBuf>,
 }
 
 /// What a model was asked, and how it searched for the answer: common to the entries of all hypotheses.
@@ -63,6 +66,7 @@ impl Entry {
             overviews: Default::default(),
             turn: Default::default(),
             long: None,
+            training: None,
         }
     }
 
@@ -119,6 +123,7 @@ impl Entry {
             image: (trace.image.as_ref()).map(|image| [image.width(), image.height()]),
             pieces: merges(trace),
             long: self.long.is_some(),
+            training: self.training.is_some(),
             maps: match &self.long {
                 Some(long) => long
                     .trace
@@ -181,6 +186,8 @@ pub struct Summary {
     pieces: bool,
     /// Whether its maps are computed from queries and keys.
     long: bool,
+    /// Whether it is the log of a training.
+    training: bool,
     maps: Vec<MapSummary>,
 }
 

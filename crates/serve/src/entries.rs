@@ -19,10 +19,12 @@ impl Entries {
         let next = AtomicU64::new(opened.len() as u64);
         let opened = opened.into_iter().zip(0..);
         let entries = opened.map(|(one, id)| {
-            Arc::new(match one.long {
+            let mut entry = match one.long {
                 Some(long) => Entry::long(id, one.name, long),
                 None => Entry::new(id, one.name, None, one.trace),
-            })
+            };
+            entry.training = one.training;
+            Arc::new(entry)
         });
         Self {
             list: RwLock::new(entries.collect()),

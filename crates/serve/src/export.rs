@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use regard_trace::{AttentionMap, Axis, Token, Tokens, Trace};
 use regard_view::Heatmap;
+use regard_view::chart::{Chart, stacked};
 use regard_view::choice::Pick;
 use regard_view::html::{self, HtmlOptions};
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
@@ -34,6 +35,7 @@ pub enum View {
     Text,
     Image,
     Compare,
+    Training,
 }
 
 /// The form of the file.
@@ -203,6 +205,7 @@ pub fn file(
             }
             (over_image(one, chosen)?, String::new())
         }
+        View::Training => return Err("this is no training, but a trace".to_owned()),
         View::Compare => compared(
             one,
             other.ok_or("expected trace2 and map2: what to compare with")?,
@@ -218,6 +221,15 @@ pub fn file(
 pub fn table(heatmap: &Heatmap, format: Format) -> Result<Vec<u8>, String> {
     let svg = svg::heatmap(heatmap, &SvgOptions::default());
     finished(format, heatmap.title(), svg, &largest(heatmap))
+}
+
+/// The file of charts below each other.
+///
+/// # Errors
+/// As for [`table`].
+pub fn charts(title: &str, charts: &[Chart], format: Format) -> Result<Vec<u8>, String> {
+    let text: Vec<String> = charts.iter().map(|chart| chart.text(100, 16)).collect();
+    finished(format, title, stacked(charts), &text.join("\n"))
 }
 
 fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<Vec<u8>, String> {

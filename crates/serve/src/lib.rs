@@ -2,8 +2,8 @@
 //!
 //! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
 //! Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare; for what a model was asked
-//! Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Nothing is
-//! loaded from elsewhere, and nothing is written.
+//! Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Of a run folder
+//! Training plots how attention changes. Nothing is loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run
 //! use regard_serve::{Config, Opened, serve};
@@ -29,7 +29,7 @@
 //! |---|---|
 //! | [`Model`] | what can be asked; runs on one thread, behind a queue of bounded length |
 //! | [`Config`] | address, token, limits |
-//! | [`Opened`] | a trace with a name |
+//! | [`Opened`] | a trace, or the log of a training, with a name |
 //!
 //! # Safety on a network
 //! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
@@ -38,6 +38,7 @@
 #![deny(missing_docs)]
 
 mod api;
+mod changes;
 mod config;
 mod connections;
 mod data;
@@ -49,10 +50,11 @@ mod model;
 mod worker;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use regard_trace::diagnose::log;
 use regard_trace::{LongTrace, Trace, TraceError};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -62,7 +64,7 @@ pub use model::{
     AblatedHead, Ablation, Alternative, Change, Continuation, Generation, Hypothesis, Input,
     InputKind, Model, Proposed, QueryPlace, Seen,
 };
-pub use regard_kernels::stack::QueryKeys;
+pub use regard_kernels::stack::{GivenWeights, QueryKeys};
 
 /// How long requests may go on after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
@@ -76,15 +78,27 @@ pub struct Opened {
     pub trace: Trace,
     /// Of a long text, its queries and keys.
     pub long: Option<Arc<LongTrace>>,
+    /// Of a training, its log, which is read again whenever the page asks for it.
+    pub training: Option<PathBuf>,
 }
 
 impl Opened {
-    /// The traces of a file, under the file's name.
+    /// The traces of a file, under the file's name; or how attention changes in a training, of its run folder or its log
+    /// (`metrics.jsonl`).
     ///
     /// # Errors
-    /// Those of [`regard_trace::open`].
+    /// Those of [`regard_trace::open`] or [`log::read`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, TraceError> {
         let path = path.as_ref();
+        if let Some(log) = log::path_of(path) {
+            log::read(&log)?;
+            return Ok(vec![Self {
+                name: path.display().to_string(),
+                trace: Trace::default(),
+                long: None,
+                training: Some(log),
+            }]);
+        }
         let file = path
             .file_name()
             .unwrap_or(path.as_os_str())
@@ -96,6 +110,7 @@ impl Opened {
                     name: file.to_string(),
                     trace: Trace::default(),
                     long: Some(Arc::new(long)),
+                    training: None,
                 }]);
             }
         };
@@ -107,6 +122,7 @@ impl Opened {
             },
             trace,
             long: None,
+            training: None,
         });
         Ok(named.collect())
     }
@@ -169,6 +185,7 @@ pub fn serve(
             token: config.token.clone(),
             port: address.port(),
             entries,
+            other: Default::default(),
             worker,
             permits: api::App::permits(),
         });

@@ -1,6 +1,8 @@
 //! What the server needs of a model: its name, its input, and what it looked at, with heads switched off if asked.
 
-use regard_kernels::stack::{HeadChange, QueryKeys};
+use std::sync::Arc;
+
+use regard_kernels::stack::{GivenWeights, HeadChange, QueryKeys};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -140,8 +142,7 @@ pub struct Continuation {
 }
 
 /// The heads that are changed while the model looks. Empty: the model as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ablation {
     /// Each head at most once, but for its hidden weights.
     pub heads: Vec<AblatedHead>,
@@ -151,12 +152,12 @@ impl Ablation {
     /// How this head is changed first; `None` if it is not. Layers and heads count from 0.
     pub fn of(&self, map: &str, layer: usize, head: usize) -> Option<Change> {
         let found = |one: &&AblatedHead| one.map == map && one.layer == layer && one.head == head;
-        self.heads.iter().find(found).map(|one| one.change)
+        self.heads.iter().find(found).map(|one| one.change.clone())
     }
 }
 
 /// One head and what is done to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AblatedHead {
     /// The name of its map, as in the trace.
     pub map: String,
@@ -169,8 +170,7 @@ pub struct AblatedHead {
 }
 
 /// What is done to a head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// Its context is 0: nothing is read.
     Off,
@@ -183,14 +183,18 @@ pub enum Change {
         /// The position of the key.
         key: usize,
     },
+    /// Its weights are those that it has for another text, by position: of each query over the keys that it may see and that the other
+    /// text has, divided by their sum. A query beyond the end of the other text keeps its own weights.
+    Replace(Arc<GivenWeights>),
 }
 
-impl From<Change> for HeadChange {
-    fn from(change: Change) -> Self {
+impl From<&Change> for HeadChange {
+    fn from(change: &Change) -> Self {
         match change {
             Change::Off => Self::Off,
             Change::Uniform => Self::Uniform,
-            Change::Hide { query, key } => Self::Hide { query, key },
+            &Change::Hide { query, key } => Self::Hide { query, key },
+            Change::Replace(given) => Self::Replace(given.clone()),
         }
     }
 }

@@ -7,7 +7,7 @@ mod common;
 use chromium::Page;
 use common::*;
 use regard_serve::{
-    AblatedHead, Ablation, Change, Config, Generation, Hypothesis, Input, InputKind, Model,
+    AblatedHead, Ablation, Change, Config, Generation, Hypothesis, Input, InputKind, Model, Opened,
     Proposed, QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::AttentionMap;
@@ -127,6 +127,86 @@ fn a_long_text_is_zoomed_down_to_its_weights() {
         "{readout}: {weight}"
     );
     assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_training_is_plotted_from_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("metrics.jsonl");
+    std::fs::write(&log, training_log(6)).unwrap();
+    let traces = vec![
+        Opened::read(folder.path()).unwrap().remove(0),
+        opened("words", large(5, 1, 1)),
+    ];
+    let server = Server::start(Config::default(), traces, None);
+    let Some(mut page) = Page::open() else { return };
+    page.load(&server.running.url);
+    // Four measures, two kinds of attention, and no view of a trace.
+    let count = |page: &mut Page, what: &str| {
+        page.value(&format!("document.querySelectorAll('{what}').length"))
+    };
+    assert_eq!(count(&mut page, ".plot"), 4);
+    assert_eq!(count(&mut page, ".plot[data-plot=entropy] polyline"), 2);
+    assert_eq!(page.text("#views"), "Training");
+    let width = page.value("document.querySelector('.plot').clientWidth");
+    let width = width.as_f64().unwrap();
+    page.point(".plot[data-plot=entropy]", width - 12.0, 50.0);
+    page.wait("document.querySelector('#readout b')");
+    let readout = page.text("#readout");
+    assert!(readout.starts_with("update 60: entropy"), "{readout}");
+    // Means over the heads of both layers: 1/6 and 1/7.
+    assert!(readout.contains("<b>self</b> 0.155"), "{readout}");
+    page.value("document.querySelector('.plot[data-plot=sinks]').focus()");
+    page.key("ArrowRight");
+    page.wait("document.querySelector('#readout').textContent.startsWith('update 10: sinks')");
+    // Lines for layers, minutes, the table, and what was logged since.
+    page.click("[data-focus='layers-1']", false);
+    page.wait("document.querySelectorAll('.plot[data-plot=entropy] polyline').length === 3");
+    page.click("[data-focus='along-minutes']", false);
+    page.wait(
+        "document.querySelector('.plot text:last-of-type').textContent === 'minutes of training'",
+    );
+    page.value("document.activeElement.blur()");
+    page.key("t");
+    page.wait("document.querySelectorAll('.numbers tbody tr').length === 24");
+    std::fs::write(&log, training_log(7)).unwrap();
+    page.click("[data-focus='again']", false);
+    page.wait("document.querySelectorAll('.numbers tbody tr').length === 28");
+    assert_eq!(page.errors, Vec::<String>::new());
+    for (format, part) in [("svg", "<svg"), ("png", "PNG"), ("html", "<!DOCTYPE html>")] {
+        let asked = format!("/api/trace/0/picture?view=training&layers=true&format={format}");
+        let file = server.get(&asked);
+        assert!(file.status == 200 && file.text().contains(part), "{format}");
+    }
+    // A trace is no training, and a training no trace.
+    assert_eq!(server.get("/api/trace/1/training").status, 404);
+    assert_eq!(server.get("/api/trace/1/picture?view=training").status, 400);
+    assert_eq!(server.get("/api/trace/0/window").status, 404);
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(server.get("/api/trace/0/training").status, 400);
+}
+
+/// Validations of a model with two kinds of attention, one of them with a hostile name.
+fn training_log(validations: u64) -> String {
+    let layer = |map: &str, layer: u64, entropy: f64| {
+        format!(
+            r#"{{"map":"{map}","layer":{layer},"heads":2,"entropy":{entropy},"diagonality":0.7,"dead":{layer},"sinks":1}}"#
+        )
+    };
+    let line = |step: u64| {
+        let entropy = |layer: u64| 1.0 / (step + layer) as f64;
+        let layers = [
+            layer("<b>self</b>", 0, entropy(0)),
+            layer("<b>self</b>", 1, entropy(1)),
+            layer("decoder.cross", 0, 0.5),
+        ];
+        format!(
+            "{{\"kind\":\"train\",\"step\":{0}}}\n{{\"kind\":\"validation\",\"step\":{0},\"seconds\":{0},\"loss\":2.0,\"attention\":[{1}]}}\n",
+            10 * step,
+            layers.join(",")
+        )
+    };
+    (1..=validations).map(line).collect()
 }
 
 #[test]
@@ -456,6 +536,97 @@ fn a_query_is_shown_with_its_products() {
     assert_eq!(unnamed, 0);
     page.click("[data-focus='save-svg']", false);
     std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_head_takes_the_weights_of_another_text() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let look = |text: &str, ablation: &str| {
+        let body = format!(r#"{{"text":"{text}","ablation":[{ablation}]}}"#);
+        server.look(&body)
+    };
+    let replace = |head: usize, text: &str| {
+        format!(
+            r#"{{"map":"decoder.self","layer":1,"head":{head},"change":{{"replace":{{"text":"{text}"}}}}}}"#
+        )
+    };
+    let (text, other) = ("the red fox sees the dog", "a dog sees the");
+    let window = |trace: &serde_json::Value, head: usize| {
+        let path = format!("/api/trace/{trace}/window?map=1&heads={head}");
+        server.get(&path).floats()
+    };
+    let plain = look(text, "").json();
+    let given = window(&look(other, "").json()["trace"], 1);
+    let changed = look(text, &replace(1, other)).json();
+    // Both are causal: the rows of the shorter text are taken as they are, the others are those of the longer one.
+    let (found, own) = (window(&changed["trace"], 1), window(&plain["trace"], 1));
+    for query in 0..6 {
+        for key in 0..6 {
+            let expected = match (query < 4, key < 4) {
+                (true, true) => given[query * 4 + key],
+                (true, false) => 0.0,
+                (false, _) => own[query * 6 + key],
+            };
+            let found = found[query * 6 + key];
+            assert!(
+                (found - expected).abs() < 2e-6,
+                "{query} {key}: {found} {expected}"
+            );
+        }
+    }
+    let whole = look(text, &replace(1, "a cat and a red fox")).json();
+    assert_ne!(whole["alternatives"], plain["alternatives"]);
+    // By its own weights nothing changes, and no other head does by those of another.
+    let same = look(text, &replace(1, text)).json();
+    let probabilities = |looked: &serde_json::Value| -> Vec<f64> {
+        let all = looked["alternatives"].as_array().unwrap().iter();
+        all.map(|one| one["probability"].as_f64().unwrap())
+            .collect()
+    };
+    for (a, b) in probabilities(&same).iter().zip(probabilities(&plain)) {
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+    assert_eq!(window(&changed["trace"], 0), window(&plain["trace"], 0));
+    for (wrong, told) in [
+        (replace(1, "unknown"), "the other text: "),
+        (replace(1, ""), "the other text: "),
+        (replace(7, other), "no weights of this head"),
+    ] {
+        let refused = look(text, &wrong);
+        assert_eq!(refused.status, 422);
+        assert!(refused.text().contains(told), "{}", refused.text());
+    }
+
+    // On the page: the other text, a head that takes its weights, and all heads ranked by it.
+    let Some(mut page) = Page::open() else { return };
+    let hash = format!(
+        "#view=ask&text={}&other={}",
+        text.replace(' ', "+"),
+        other.replace(' ', "+")
+    );
+    page.load(&format!("{}{hash}", server.running.url));
+    let ready =
+        "document.querySelector('.switch') && !document.querySelector('button.main').disabled";
+    page.wait(ready);
+    for shown in ["off", "uniform", "replace"] {
+        page.click("[data-focus='switch-decoder.self-1-1']", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('.switch.{shown}')"
+        ));
+    }
+    let best = changed["alternatives"][0]["probability"].as_f64().unwrap();
+    let told = page.text("#changed td:last-child");
+    assert!(
+        told.starts_with(&format!("{:.0} % | ", 100.0 * best)),
+        "{told}"
+    );
+    page.click("[data-focus='rank-replace']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 4 && !document.querySelector('progress')");
+    // Without the other text there is nothing to take.
+    page.value("(() => { const field = document.querySelector('[data-focus=other]'); field.value = ''; field.dispatchEvent(new Event('change')); })()");
+    page.wait(&format!("{ready} && !document.querySelector('.switch.replace') && !document.querySelector('[data-focus=rank-replace]')"));
     assert_eq!(page.text(".alert"), "");
     assert_eq!(page.errors, Vec::<String>::new());
 }

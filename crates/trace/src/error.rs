@@ -220,6 +220,15 @@ pub enum TraceError {
         /// What is wrong.
         reason: String,
     },
+    /// The log of a training without measures of attention.
+    #[error(
+        "{path}: no validation with measures of attention; train with `validation.diagnose = 16` in the recipe, and a model with attention",
+        path = .path.display()
+    )]
+    NoMeasures {
+        /// The log.
+        path: PathBuf,
+    },
     /// An error inside a named file.
     #[error("{path}: {source}", path = .path.display())]
     InFile {

@@ -25,6 +25,7 @@ use std::{
 };
 
 use regard_config::ConfigError;
+use regard_trace::diagnose::log::{self, Validation};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -421,17 +422,6 @@ impl Measured {
     }
 }
 
-/// One validation during training.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Stop {
-    /// Updates done.
-    pub step: u64,
-    /// Seconds of training until then.
-    pub seconds: f64,
-    /// Nats per target token (teacher-forced), or per sentence.
-    pub loss: f64,
-}
-
 /// The results of training in a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
@@ -451,8 +441,8 @@ pub struct Outcome {
     pub validation_loss: Option<f64>,
     /// Whether it stopped before the budget was spent.
     pub stopped_early: bool,
-    /// The losses during training.
-    pub curve: Vec<Stop>,
+    /// The validations during training: losses, and measures of attention if the recipe asks for them.
+    pub curve: Vec<Validation>,
 }
 
 /// The results of training in `folder`.
@@ -463,9 +453,10 @@ pub fn outcome(folder: &Path, budget: Budget) -> Result<Outcome, CompareError> {
     let checkpoint = Checkpoint::load(&folder.join(learner::LAST))?;
     let progress = checkpoint.progress;
     let metrics = files::read(&folder.join(learner::METRICS))?;
-    let metrics = Metrics::parse(&String::from_utf8_lossy(&metrics));
+    let metrics = String::from_utf8_lossy(&metrics);
+    let curve = log::validations(&metrics);
     let best = progress.best.map(|best| best.step);
-    let of_best = metrics.curve.iter().find(|stop| Some(stop.step) == best);
+    let of_best = curve.iter().find(|stop| Some(stop.step) == best);
     Ok(Outcome {
         parameters: checkpoint
             .model
@@ -477,52 +468,22 @@ pub fn outcome(folder: &Path, budget: Budget) -> Result<Outcome, CompareError> {
         seconds: progress.seconds,
         tokens_per_second: progress.tokens as f64 / progress.update_seconds,
         peak_memory: Measured::of(folder).map(|measured| measured.peak_memory),
-        validation_loss: metrics.averaged.or(of_best.map(|stop| stop.loss)),
+        validation_loss: averaged(&metrics).or(of_best.map(|stop| stop.loss)),
         stopped_early: !budget.spent(&progress).0,
-        curve: metrics.curve,
+        curve,
     })
 }
 
-/// The validations of `metrics.jsonl`.
-struct Metrics {
-    curve: Vec<Stop>,
-    /// The loss of the averaged model, if it became the finished model.
-    averaged: Option<f64>,
-}
-
-impl Metrics {
-    fn parse(text: &str) -> Self {
-        let mut metrics = Self {
-            curve: vec![],
-            averaged: None,
-        };
-        // A line that a crash cut short is ignored.
-        let lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-        for line in lines {
-            match line["kind"].as_str() {
-                Some("validation") => {
-                    let stop = line["step"]
-                        .as_u64()
-                        .zip(line["seconds"].as_f64())
-                        .zip(line["loss"].as_f64());
-                    metrics
-                        .curve
-                        .extend(stop.map(|((step, seconds), loss)| Stop {
-                            step,
-                            seconds,
-                            loss,
-                        }));
-                }
-                Some("averaged") if line["taken"] == true => {
-                    metrics.averaged = line["validation"]["loss"].as_f64();
-                }
-                Some("averaged") => metrics.averaged = None,
-                _ => {}
-            }
-        }
-        metrics
+/// The loss of the averaged model in the lines of `metrics.jsonl`, if it became the finished model.
+fn averaged(text: &str) -> Option<f64> {
+    // A line that a crash cut short is ignored.
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let last = lines.filter(|line| line["kind"] == "averaged").last()?;
+    match last["taken"] == true {
+        true => last["validation"]["loss"].as_f64(),
+        false => None,
     }
 }
 
@@ -574,10 +535,9 @@ mod tests {
             format!("{{\"kind\":\"averaged\",\"taken\":{taken},\"validation\":{{\"loss\":0.5}}}}\n")
         };
         let text = validation(1, 2.0) + &validation(2, 1.0) + &averaged(true) + "{\"kind\":\"val";
-        let metrics = Metrics::parse(&text);
-        assert_eq!(metrics.curve.len(), 2);
-        assert_eq!(metrics.averaged, Some(0.5));
-        let metrics = Metrics::parse(&(text.replace("{\"kind\":\"val", "") + &averaged(false)));
-        assert_eq!(metrics.averaged, None);
+        assert_eq!(log::validations(&text).len(), 2);
+        assert_eq!(super::averaged(&text), Some(0.5));
+        let text = text.replace("{\"kind\":\"val", "") + &averaged(false);
+        assert_eq!(super::averaged(&text), None);
     }
 }

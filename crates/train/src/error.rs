@@ -128,6 +128,9 @@ pub enum TrainError {
     /// The validation text could not be translated.
     #[error(transparent)]
     Translate(#[from] LineError),
+    /// What the model looked at cannot be measured.
+    #[error("validation.diagnose: what the model looked at cannot be measured: {0}")]
+    Look(Box<dyn Error + Send + Sync>),
     /// The metric refused its input.
     #[error(transparent)]
     Evaluate(#[from] EvaluateError),
@@ -153,5 +156,12 @@ pub enum TrainError {
 impl From<ImagesError> for TrainError {
     fn from(error: ImagesError) -> Self {
         Self::Images(Box::new(error))
+    }
+}
+
+impl TrainError {
+    /// The attention of a validation example cannot be measured.
+    pub(crate) fn look(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Look(error.into())
     }
 }

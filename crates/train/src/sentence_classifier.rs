@@ -88,36 +88,54 @@ impl SentenceClassifier {
         let mut results: Vec<Option<Classification>> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(BATCH) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
-            let batch = batch(&sentences, &self.model, &self.device);
-            let classified = self.model.forward(&batch, &mut DropoutRng::none());
-            let maps = self.model.look(&batch).unwrap_or(classified.maps);
-            let start = self
-                .model
-                .reads_start()
-                .then_some(self.model.vocabulary().start);
-            let probabilities: Vec<f32> =
-                softmax(classified.logits, 1).into_data().iter().collect();
-            for (row, (&i, ids)) in rows.iter().zip(&sentences).enumerate() {
-                let classes = self.description.labels.len();
-                let probabilities = probabilities[row * classes..][..classes].to_vec();
-                let class = best(&probabilities);
-                let label = self.description.labels[class].clone();
-                let mut trace = Trace::new(self.description.model.kind, lines[i].as_ref(), &label);
-                let read: Vec<u32> = start.iter().chain(ids).copied().collect();
-                for (layer, map) in maps.iter().enumerate() {
-                    let map = drawn(map, row, &read, &label, tokenizer)?;
-                    trace = trace.with_map(map.at_layer(layer));
-                }
+            let texts: Vec<&str> = rows.iter().map(|&i| lines[i].as_ref()).collect();
+            let found = self.classify_ids(&sentences, &texts)?;
+            for (&i, found) in rows.iter().zip(found) {
                 results[i] = Some(Classification {
-                    class,
-                    label,
-                    probabilities,
                     cut_from: limited[i].cut_from,
-                    trace,
+                    ..found
                 });
             }
         }
         Ok(results.into_iter().flatten().collect())
+    }
+
+    /// Classifies one batch of sentences, which are called `texts` in their traces.
+    pub(crate) fn classify_ids(
+        &self,
+        sentences: &[Vec<u32>],
+        texts: &[&str],
+    ) -> Result<Vec<Classification>, LineError> {
+        let tokenizer = self.description.tokenizers.source();
+        let batch = batch(sentences, &self.model, &self.device);
+        let classified = self.model.forward(&batch, &mut DropoutRng::none());
+        let maps = self.model.look(&batch).unwrap_or(classified.maps);
+        let start = self
+            .model
+            .reads_start()
+            .then_some(self.model.vocabulary().start);
+        let classes = self.description.labels.len();
+        let probabilities: Vec<f32> = softmax(classified.logits, 1).into_data().iter().collect();
+        let rows = sentences.iter().zip(texts).enumerate();
+        let results = rows.map(|(row, (ids, text))| {
+            let probabilities = probabilities[row * classes..][..classes].to_vec();
+            let class = best(&probabilities);
+            let label = self.description.labels[class].clone();
+            let mut trace = Trace::new(self.description.model.kind, *text, &label);
+            let read: Vec<u32> = start.iter().chain(ids).copied().collect();
+            for (layer, map) in maps.iter().enumerate() {
+                let map = drawn(map, row, &read, &label, tokenizer)?;
+                trace = trace.with_map(map.at_layer(layer));
+            }
+            Ok(Classification {
+                class,
+                label,
+                probabilities,
+                cut_from: None,
+                trace,
+            })
+        });
+        results.collect()
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`gates`] | factors of channels as bars |
 //! | [`choice`] | which maps of a trace are shown, and the title that says so |
 //! | [`chart`] | a line chart, such as BLEU against source length |
+//! | [`training`] | how entropy, diagonality, dead heads and sinks change in a training, as charts |
 //! | [`vectors`] | vectors of two numbers as arrows in a plane, of three in space |
 //! | [`steps`] | the way from scores to weights: bars for one query, maps for several |
 //! | [`mask`] | which keys a mask lets each query see, a square for each pair |
@@ -47,6 +48,7 @@ pub mod png;
 pub mod steps;
 pub mod svg;
 pub mod terminal;
+pub mod training;
 pub mod vectors;
 
 pub use heatmap::Heatmap;

@@ -10,6 +10,8 @@ use regard_train::learner::{
     Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies,
 };
 
+use regard_trace::diagnose::{LayerMeasures, layer::by_kind};
+
 use crate::output;
 
 /// The number of parts of the bar, which shows a share and not a count.
@@ -98,6 +100,7 @@ impl Training {
                     self.signature = Some(signature.clone());
                 }
                 self.line(&validation("validation", metrics));
+                self.lines(&attention(metrics));
             }
             Event::Saved { .. } => {}
             Event::Averaged {
@@ -114,6 +117,7 @@ impl Training {
                 ));
                 if let Some(metrics) = judged {
                     self.line(&validation("  its validation", metrics));
+                    self.lines(&attention(metrics));
                 }
             }
             Event::Finished(summary) => {
@@ -157,6 +161,10 @@ impl Training {
         (done > 0.0)
             .then(|| Duration::try_from_secs_f64(seconds).ok())
             .flatten()
+    }
+
+    fn lines(&self, lines: &[String]) {
+        lines.iter().for_each(|line| self.line(line));
     }
 
     fn line(&self, text: &str) {
@@ -273,6 +281,25 @@ fn validation(title: &str, metrics: &ValidationMetrics) -> String {
         "{title} at update {} (epoch {:.2}): loss {:.4}{perplexity}{quality}{best}",
         metrics.step, metrics.epoch, metrics.loss,
     )
+}
+
+/// A line for each kind of attention that was measured.
+fn attention(metrics: &ValidationMetrics) -> Vec<String> {
+    let line = |of: LayerMeasures| {
+        let number = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
+        };
+        format!(
+            "  {}: entropy {} nats, diagonality {}, {} dead and {} of {}",
+            of.map,
+            number(of.entropy),
+            number(of.diagonality),
+            of.dead,
+            output::counted(of.sinks, "sinks"),
+            output::counted(of.heads, "heads"),
+        )
+    };
+    by_kind(&metrics.attention).into_iter().map(line).collect()
 }
 
 fn quality(quality: &Quality) -> Option<String> {

@@ -173,7 +173,7 @@ impl<'a> Pass<'a> {
             &*past
         });
         let wanted = wanted(observer, layer, false);
-        let hides = self.hides(layer, false);
+        let changes = self.changes_pairs(layer, false);
         // Whatever was there is overwritten: each position has its queries in one of the ways below.
         read.resize(self.total() * heads * head, 0.0);
         if let (true, Some(past)) = (self.step, past) {
@@ -196,14 +196,14 @@ impl<'a> Pass<'a> {
                     }
                 }?;
             }
-            if !wanted && !hides {
+            if !wanted && !changes {
                 return Ok(());
             }
         }
         if self.work(query) {
             helper.dismiss();
         }
-        if self.fresh && !wanted && !hides {
+        if self.fresh && !wanted && !changes {
             let part = |first, heads| View {
                 data: joint.get(first..).unwrap_or_default(),
                 shape: [1, heads, self.total(), head],
@@ -245,7 +245,7 @@ impl<'a> Pass<'a> {
                 }
             };
             let to = &mut read[first * query..(first + count) * query];
-            let context = match self.step && !hides {
+            let context = match self.step && !changes {
                 // The context is there already; only the lse is wanted.
                 true => &mut vec![0.0; to.len()][..],
                 false => to,
@@ -296,7 +296,8 @@ impl<'a> Pass<'a> {
         let states = &sources.key_values[layer];
         let wanted = wanted(observer, layer, true);
         let mut read = vec![0.0; queries.len()];
-        let single = self.counts.iter().all(|&count| count == 1) && !self.hides(layer, true);
+        let single =
+            self.counts.iter().all(|&count| count == 1) && !self.changes_pairs(layer, true);
         if single {
             let filled = self.sources.iter().map(|&s| sources.lengths[s] as u32);
             let table = Table {
@@ -510,14 +511,27 @@ impl<'a> Pass<'a> {
         }
         let all = padded + count;
         let keep = self.keep(&place, padded, [all, keys]);
+        let bias = self.logarithms(&place, padded, [all, keys]);
         // The same from the first query on that is no padding.
-        let seen_by = |first: usize| Attention {
-            keep: keep.as_ref().map(|keep| View {
-                data: keep.get(first * keys..).unwrap_or_default(),
-                shape: [1, heads, all - first, keys],
-                strides: [0, all * keys, keys],
-            }),
-            ..attention
+        let seen_by = |first: usize| {
+            let (shape, strides) = ([1, heads, all - first, keys], [0, all * keys, keys]);
+            let data = keep.as_ref().map(|keep| &keep[first * keys..]);
+            let keep = data.map(|data| View {
+                data,
+                shape,
+                strides,
+            });
+            let data = bias.as_ref().map(|bias| &bias[first * keys..]);
+            let bias = data.map(|data| View {
+                data,
+                shape,
+                strides,
+            });
+            Attention {
+                keep,
+                bias,
+                ..attention
+            }
         };
         let view = |data, count| View {
             data,
@@ -564,6 +578,15 @@ impl<'a> Pass<'a> {
 }
 
 impl Pass<'_> {
+    /// What the distance of a key adds to its score in self-attention.
+    pub(super) fn by_distance(&self, cross: bool, head: usize, query: usize, key: usize) -> f32 {
+        let relative = self.relative.filter(|_| !cross);
+        relative.map_or(0.0, |relative| {
+            let of_head = relative.of_head(self.sizes.heads, head);
+            of_head.at(key as i64 - query as i64)
+        })
+    }
+
     /// Which keys each query may see, `[heads, queries, keys]`, if some are hidden here; `padded` queries stand in front.
     fn keep(
         &self,

@@ -83,7 +83,7 @@ mod weights;
 mod tests;
 
 pub use crate::activation::Activation;
-pub use changed::{ChangedHead, HeadChange};
+pub use changed::{ChangedHead, GivenWeights, HeadChange};
 pub use observer::{Observer, Point, Positions, Seen, States};
 pub use product::Product;
 pub use query::{QueryKeys, QueryObserver};

@@ -2,6 +2,8 @@ mod global;
 mod plain;
 mod query;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::matmul::Storage;
 use crate::norm::Kind as NormKind;
@@ -338,6 +340,17 @@ fn changed_heads_are_their_definition() {
             changed.push(head(1, true, 1, HeadChange::Hide { query: 4, key: 0 }));
             changed.push(head(0, true, 2, HeadChange::Uniform));
             changed.push(head(1, true, 0, HeadChange::Off));
+        }
+        // Weights of a text of other lengths: five queries of six have some, and three or all keys; those after a query stay hidden.
+        let weights = |queries: usize, keys: usize, seed| {
+            let weights = random(seed, queries * keys, 1.0).into_iter().map(f32::abs);
+            let given = GivenWeights::new(weights.collect(), queries, keys);
+            HeadChange::Replace(Arc::new(given.unwrap()))
+        };
+        changed.push(head(0, false, 2, weights(5, 3, 11)));
+        changed.push(head(1, false, 2, weights(9, 9, 12)));
+        if choice.cross {
+            changed.push(head(0, true, 3, weights(6, 3, 13)));
         }
         if choice.global {
             assert!(stack.change_heads(changed.clone()).is_err());

@@ -11,13 +11,16 @@ import { viewOverview } from "./overview.js";
 import { viewQuery } from "./query.js";
 import { follows, viewRollout } from "./rollout.js";
 import { viewText } from "./text.js";
+import { asksOf, viewTraining } from "./training.js";
 
 const VIEWS = [
   ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage], ["rollout", "Rollout", viewRollout],
   ["query", "Query and key", viewQuery], ["generation", "Generation", viewGeneration], ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
+  ["training", "Training", viewTraining],
 ];
 const shown = (view, trace) => {
   if (view === "ask") return catalogue.model !== null;
+  if (trace?.training || view === "training") return view === "training" && Boolean(trace?.training);
   if (trace?.long) return ["overview", "head"].includes(view);
   if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
   if (view === "query") return trace?.asked && catalogue.model?.shows_queries;
@@ -33,13 +36,13 @@ async function draw() {
   const mine = ++ticket;
   const trace = traceOf(state.trace);
   const possible = VIEWS.filter(([view]) => shown(view, trace));
-  if (!possible.some(([view]) => view === state.view)) state.view = trace ? "overview" : "ask";
+  if (!possible.some(([view]) => view === state.view)) state.view = possible[0]?.[0] ?? "ask";
   frame(trace, possible);
   const view = VIEWS.find(([view]) => view === state.view);
   let nodes;
   try {
     if (!trace && state.view !== "ask") throw new Told("There is nothing to show: start the server with traces or a model.");
-    if (trace && !trace.maps.length && state.view !== "ask") throw new Told("This trace has no maps.");
+    if (trace && !trace.maps.length && !["ask", "training"].includes(state.view)) throw new Told("This trace has no maps.");
     nodes = await view[2](trace);
   } catch (error) {
     // A later draw has taken its place.
@@ -72,9 +75,9 @@ function frame(trace, possible) {
   $("texts").replaceChildren(...texts.filter(Boolean));
   $("texts").hidden = !texts.length;
   const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
-  $("export").hidden = !trace || UNSAVED.includes(state.view) || !trace.maps.length;
+  $("export").hidden = !trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training";
   if ($("export").hidden) return;
-  const more = { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
+  const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
   if (trace.long) more.heads = list(state.heads)[0] ?? 0;
   if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);

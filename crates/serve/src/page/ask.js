@@ -5,7 +5,8 @@ import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapNa
 const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
 let main = () => {};
 
-// A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6.
+// A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6. `replace` takes the weights of
+// the other text, which the address holds too.
 const changesOf = (text) => text.split("\n").filter(Boolean).map((line) => {
   const [what, layer, head, ...map] = line.split(" ");
   const [, query, key] = what.match(/^hide:(\d+):(\d+)$/) ?? [];
@@ -16,7 +17,9 @@ const nameOf = ({ change, layer, head }) => `layer ${layer + 1} head ${head + 1}
 const continuationOf = () => ({ tokens: Number(state.write) || 0, temperature: Number(state.temperature) || 0, seed: Number(state.seed) || 0 });
 const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? "", continuationOf()]);
 
-async function look(ablation, keep, signal) {
+async function look(changes, keep, signal) {
+  const text = state.other.toWellFormed();
+  const ablation = changes.map((one) => (one.change === "replace" ? { ...one, change: { replace: { text } } } : one));
   const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep, continuation: continuationOf() });
   const body = new Blob([line, "\n", asked.image ?? ""]);
   return (await request("api/look", { method: "POST", body, signal })).json();
@@ -172,11 +175,11 @@ function matter() {
     set({ off: next.map(lineOf).join("\n") }, false);
     busy("The model is looking again …", change);
   };
-  // On, off, uniform, and on again: one head, or all of a layer.
+  // On, off, uniform, those of the other text if there is one, and on again: one head, or all of a layer.
   const cycle = (map, heads) => {
     const mine = (one) => one.map === map.id && one.layer === map.layer && heads.includes(one.head) && !one.change.hide;
     const now = heads.map((head) => changes.find((one) => mine(one) && one.head === head)?.change);
-    const next = now.every((one) => one === now[0]) ? { undefined: "off", off: "uniform" }[now[0]] : "off";
+    const next = now.every((one) => one === now[0]) ? { undefined: "off", off: "uniform", uniform: state.other && "replace" }[now[0]] : "off";
     apply([...changes.filter((one) => !mine(one)), ...(next ? headsOf(map, next).filter((one) => heads.includes(one.head)) : [])]);
   };
   const grids = names.map((name) => {
@@ -190,7 +193,7 @@ function matter() {
         const now = changes.find((one) => one.map === map.id && one.layer === map.layer && one.head === head && !one.change.hide)?.change ?? "on";
         const size = effectOf(map, head);
         const colour = now === "on" && size !== undefined ? colourOf(size / most) : null;
-        return h("button", { type: "button", style: colour ? { background: css(colour), color: ink(colour) } : {}, title: size === undefined ? "" : `effect ${number(size)}`, className: `switch ${now}`, textContent: now === "on" ? head + 1 : now === "off" ? "off" : "uni", disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
+        return h("button", { type: "button", style: colour ? { background: css(colour), color: ink(colour) } : {}, title: size === undefined ? "" : `effect ${number(size)}`, className: `switch ${now}`, textContent: { on: head + 1, uniform: "uni", replace: "other" }[now] ?? now, disabled: Boolean(asked.busy), "data-focus": `switch-${map.id}-${map.layer}-${head}`,
           "aria-label": `layer ${map.layer + 1} head ${head + 1}: ${now}`, onclick: () => cycle(map, [head]) });
       }))));
   });
@@ -204,15 +207,20 @@ function matter() {
       h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
       h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
   return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
-    h("p", { className: "faint", textContent: "Click a head, or the number of a layer, to switch it off, again to give every key the same weight, again to restore it. The model answers anew." }),
+    h("p", { className: "faint", textContent: "Click a head, or the number of a layer, to switch it off, again to give every key the same weight, with another text below again to take its weights, again to restore it. The model answers anew." }),
+    h("label", { className: "other" }, "Another text, whose weights heads may take ", h("input", {
+      type: "text", value: state.other, "data-focus": "other", spellcheck: false, disabled: Boolean(asked.busy),
+      onchange: (event) => { set({ other: event.target.value, off: changes.filter((one) => event.target.value || one.change !== "replace").map(lineOf).join("\n") }, false); busy("The model is looking again …", change); },
+    })),
     grids, hidden,
     tools(changes.length > 0 && h("button", { type: "button", className: "plain", textContent: "Restore all", disabled: Boolean(asked.busy), onclick: () => { set({ off: "" }, false); busy("", change); } }),
       h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
       h("button", { type: "button", textContent: "… each uniform", "data-focus": "rank-uniform", disabled: Boolean(asked.busy), onclick: () => rank("uniform") }),
+      state.other && h("button", { type: "button", textContent: "… each with the other text's weights", "data-focus": "rank-replace", disabled: Boolean(asked.busy), onclick: () => rank("replace") }),
       trace.maps.length > 1 && h("button", { type: "button", textContent: "Rank all layers, each off", "data-focus": "rank-layers", disabled: Boolean(asked.busy), onclick: () => rank("off", true) }),
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(asked.sets, 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
     ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && tools(saveButtons((format) => busy("", () => save(format)))),
-    note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others.`));
+    note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others. The weights of another text are taken by position: each query's over the keys that it may see and that both texts have, divided by their sum; a query beyond the end of the other text keeps its own.`));
 }

@@ -10,7 +10,7 @@ export async function viewCompare(trace) {
   const first = currentMap(trace);
   const second = state.map2 === "" && other.maps[first] ? first : currentMap(other, "map2");
   if (second < 0) throw new Told("The second trace has no maps.");
-  const traces = catalogue.traces.map((one) => [one.id, (one.name || one.model).slice(0, 60)]);
+  const traces = catalogue.traces.filter((one) => !one.training).map((one) => [one.id, (one.name || one.model).slice(0, 60)]);
   const [one, two] = [trace.maps[first], other.maps[second]];
   const heads = [currentHeads(one), currentHeads(two, state.heads2)];
   const bar = [

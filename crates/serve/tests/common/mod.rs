@@ -24,6 +24,7 @@ pub fn opened(name: &str, trace: Trace) -> Opened {
         name: name.to_owned(),
         trace,
         long: None,
+        training: None,
     }
 }
 
@@ -259,6 +260,7 @@ impl Chooser {
                         Some(Change::Uniform) => 1.0 / n as f32,
                         Some(Change::Hide { key: hidden, .. }) if hidden == key => 0.0,
                         Some(Change::Hide { .. }) => 1.0 / (n - 1).max(1) as f32,
+                        Some(Change::Replace(_)) => panic!("no test gives this model weights"),
                         None => f32::from(u8::from(key == if head == 0 { 0 } else { n - 1 })),
                     })
                     .collect();

@@ -110,7 +110,7 @@ impl Small {
             layer: one.layer,
             cross: false,
             head: one.head,
-            change: one.change.into(),
+            change: (&one.change).into(),
         });
         let changed = self.stack.change_heads(changed.collect());
         changed.map_err(|error| error.to_string())

@@ -6,6 +6,8 @@
 //! | module | what | source |
 //! |---|---|---|
 //! | [`head`] | entropy, uniformity, sink, diagonality, previous and duplicate token, coverage, span | named there, measure by measure |
+//! | [`layer`] | the same of whole layers, over several examples: metrics of a training | |
+//! | [`log`] | these metrics, read from a training's log | |
 //! | [`report`] | the same in words: "layer 3 head 6: 92 % on `<s>`, a sink" | |
 //! | [`rollout`](mod@rollout) | what a stack of layers looked at, by products | Abnar & Zuidema 2020 |
 //! | [`flow`](mod@flow) | the same by maximum flow | Abnar & Zuidema 2020 |
@@ -34,6 +36,8 @@ pub mod check;
 mod finding;
 pub mod flow;
 pub mod head;
+pub mod layer;
+pub mod log;
 pub mod report;
 pub mod rollout;
 mod stack;
@@ -42,5 +46,6 @@ pub use check::{Problem, check};
 pub use finding::{Cause, Finding, Names, Side};
 pub use flow::{flow, flow_from};
 pub use head::{HeadDiagnostics, heads};
+pub use layer::{LayerMeasures, Layers};
 pub use rollout::rollout;
 pub use stack::{StackError, stacks};

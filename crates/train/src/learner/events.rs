@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use regard_trace::diagnose::LayerMeasures;
 use serde::Serialize;
 
 use crate::corpus::FilterReport;
@@ -140,6 +141,10 @@ pub struct ValidationMetrics {
     /// How good the model's output for the validation set is.
     #[serde(flatten)]
     pub quality: Quality,
+    /// What the heads of each layer do in the first validation examples, if the recipe asks for it (`validation.diagnose`) and the model
+    /// has attention.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<LayerMeasures>,
     /// Whether this is the best so far.
     pub improved: bool,
     /// Seconds of training so far.

@@ -40,7 +40,7 @@ pub(crate) const LAST: &str = "last.safetensors";
 pub(crate) const BEST: &str = "best.safetensors";
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
-pub(crate) const METRICS: &str = "metrics.jsonl";
+pub(crate) use regard_trace::diagnose::log::FILE as METRICS;
 pub(crate) const LOCK: &str = ".lock";
 
 /// The folder, the device and the stop flag of a run.

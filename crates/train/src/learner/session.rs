@@ -4,6 +4,7 @@ use std::{fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Insta
 
 use burn::{module::Module, tensor::Device};
 use regard_nn::weights::{self, Arrays};
+use regard_trace::diagnose::{LayerMeasures, Layers};
 
 use super::{
     BEST, LAST, METRICS, MODEL, RECIPE, Run,
@@ -258,7 +259,7 @@ impl<'a, T: Task> Session<'a, T> {
         self.progress.validated = self.progress.step;
         let arrays = weights::collect(self.model());
         let started = Instant::now();
-        if let Some(verdict) = self.validate(self.model())? {
+        if let Some((verdict, attention)) = self.validate(self.model())? {
             self.progress.seconds += started.elapsed().as_secs_f64();
             let measure = self.measure(&verdict);
             let improved = self
@@ -280,20 +281,38 @@ impl<'a, T: Task> Session<'a, T> {
                 let file = format!("step-{}.txt", self.progress.step);
                 self.write_lines(&file, &verdict.lines)?;
             }
-            let metrics = self.metrics(&verdict, improved);
+            let metrics = self.metrics(&verdict, attention, improved);
             self.tell(Event::Validation(metrics))?;
         }
         self.keep_recent(&arrays)
     }
 
-    fn validate(&self, model: &T::Model) -> Result<Option<Verdict>, TrainError> {
-        self.task.validate(
+    /// Judges `model`, and measures what it looks at.
+    fn validate(
+        &self,
+        model: &T::Model,
+    ) -> Result<Option<(Verdict, Vec<LayerMeasures>)>, TrainError> {
+        let model = model.valid();
+        let verdict = self.task.validate(
             &self.data,
             &self.description,
-            &model.valid(),
+            &model,
             &self.recipe,
             self.run.device,
-        )
+        )?;
+        let Some(verdict) = verdict else {
+            return Ok(None);
+        };
+        // One example after the other: the maps of all together could be large.
+        let mut layers = Layers::default();
+        for row in 0..self.recipe.validation.diagnose.unwrap_or(0) {
+            let seen =
+                self.task
+                    .look(&self.data, &self.description, &model, row, self.run.device)?;
+            let Some(trace) = seen else { break };
+            layers.add(&trace);
+        }
+        Ok(Some((verdict, layers.measures())))
     }
 
     fn by_loss(&self) -> bool {
@@ -314,7 +333,12 @@ impl<'a, T: Task> Session<'a, T> {
         }
     }
 
-    fn metrics(&self, verdict: &Verdict, improved: bool) -> ValidationMetrics {
+    fn metrics(
+        &self,
+        verdict: &Verdict,
+        attention: Vec<LayerMeasures>,
+        improved: bool,
+    ) -> ValidationMetrics {
         let epoch = self.progress.epoch as f64;
         let within = self.progress.position as f64 / self.order().len().max(1) as f64;
         ValidationMetrics {
@@ -323,6 +347,7 @@ impl<'a, T: Task> Session<'a, T> {
             loss: verdict.loss,
             perplexity: verdict.loss.exp(),
             quality: verdict.quality.clone(),
+            attention,
             improved,
             seconds: self.progress.seconds,
         }
@@ -357,9 +382,9 @@ impl<'a, T: Task> Session<'a, T> {
             let mut validation = None;
             if let Some(best) = self.progress.best {
                 let model = weights::apply(self.model().clone(), average.clone())?;
-                if let Some(verdict) = self.validate(&model)? {
+                if let Some((verdict, attention)) = self.validate(&model)? {
                     taken = !self.is_better(best.measure, self.measure(&verdict));
-                    validation = Some(self.metrics(&verdict, taken));
+                    validation = Some(self.metrics(&verdict, attention, taken));
                     if !verdict.lines.is_empty() {
                         self.write_lines("average.txt", &verdict.lines)?;
                     }

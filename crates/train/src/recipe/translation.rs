@@ -36,6 +36,11 @@ const BEAM: Range<usize> = Range {
     expected: "1 to 1000",
 };
 
+const DIAGNOSED: Range<usize> = Range {
+    holds: |count| (1..=1000).contains(&count),
+    expected: "1 to 1000",
+};
+
 const SOME: Range<usize> = Range {
     holds: |count| count >= 1,
     expected: "at least 1",
@@ -54,6 +59,8 @@ config! {
         measure: Option<Measure> = None, example "\"loss\"";
         /// Beam for the translated validation text; 1 is greedy.
         beam: usize = 1, in BEAM;
+        /// Measures attention at each validation, on this many of its first examples: entropy, dead heads, sinks, diagonality.
+        diagnose: Option<usize> = None, in DIAGNOSED, example "16";
         /// Number of pairs to validate on, the first ones; all if left out.
         max_sentences: Option<usize> = None, in SOME, example "1000";
         /// Sentences translated together.

@@ -18,6 +18,7 @@ use regard_models::{
     image::{Captioner, CaptionerConfig, CaptionerSizes},
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint, with_reward};
@@ -456,6 +457,29 @@ impl Task for Captioning {
             },
             lines: judged.captions,
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &Captioner,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let Some(images) = data.validation.as_ref().filter(|set| row < set.len()) else {
+            return Ok(None);
+        };
+        let captioner = ImageCaptioner::new(model.clone(), description.clone(), device);
+        let greedy = recipe::Translation {
+            beam: 1,
+            n_best: 1,
+            ..description.search.clone()
+        };
+        let image = pixels(&images.example(row)?);
+        let found = captioner.caption(&[image], &greedy);
+        let mut found = found.map_err(TrainError::look)?;
+        Ok(Some(found.swap_remove(0).swap_remove(0).trace))
     }
 }
 

@@ -9,6 +9,7 @@ use regard_models::{
     AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
 };
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -23,7 +24,7 @@ use crate::{
         tokenizers_entry,
     },
     recipe::{self, LabelledData, Measure, Recipe, Split},
-    sentence_classifier::Description,
+    sentence_classifier::{Description, SentenceClassifier},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
 
@@ -328,6 +329,24 @@ impl Task for Classification {
             },
             lines: found.iter().map(|&class| labels[class].clone()).collect(),
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyClassifier,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let set = data.validation.as_ref();
+        let Some(pair) = set.and_then(|set| set.sentences.get(row)) else {
+            return Ok(None);
+        };
+        let classifier = SentenceClassifier::new(model.clone(), description.clone(), device);
+        let ids = pair.source.clone();
+        let found = classifier.classify_ids(&[ids], &[""]);
+        Ok(Some(found.map_err(TrainError::look)?.swap_remove(0).trace))
     }
 }
 

@@ -24,6 +24,7 @@ use regard_models::{
     },
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 use std::path::PathBuf;
 
 use super::{
@@ -32,7 +33,7 @@ use super::{
 };
 use crate::{
     corpus::{Batches, FilterReport, Random},
-    detector::{Description, Guess, masks_of},
+    detector::{Description, Detector, Guess, masks_of},
     error::TrainError,
     image_classifier::Preparation,
     learner::events::Quality,
@@ -697,6 +698,24 @@ impl Task for Detection {
             },
             lines,
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyDetector,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        if row >= data.validation.len() {
+            return Ok(None);
+        }
+        let detector = Detector::new(model.clone(), description.clone(), device);
+        let image = data.validation.get(row).image;
+        // All queries, also those that find nothing yet.
+        let seen = detector.look(&[image], 0.0, false);
+        Ok(Some(seen.map_err(TrainError::look)?.swap_remove(0).1))
     }
 }
 

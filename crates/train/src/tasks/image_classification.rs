@@ -18,13 +18,14 @@ use regard_models::{
     AnyImageClassifier, AnyImageClassifierConfig, ImageClassifierConfig, ImageSizes, ModelError,
 };
 use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
-    image_classifier::{Description, Preparation},
+    image_classifier::{Description, ImageClassifier, Preparation},
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError, entry, json_entry},
     recipe::{ImageData, Measure, Recipe, Split, read_images},
@@ -450,6 +451,22 @@ impl Task for ImageClassification {
             },
             lines: found.iter().map(|&class| labels[class].clone()).collect(),
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyImageClassifier,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let Some(image) = data.validation.images.get(row) else {
+            return Ok(None);
+        };
+        let classifier = ImageClassifier::new(model.clone(), description.clone(), device);
+        let seen = classifier.look(std::slice::from_ref(image));
+        Ok(Some(seen.map_err(TrainError::look)?.swap_remove(0).1))
     }
 }
 

@@ -10,14 +10,15 @@
 
 use std::path::PathBuf;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_config::{AnyConfig, Check};
 use regard_models::{
     AnyTextModel, AnyTextModelConfig, ModelError, Objective, TextBatch, TextModelConfig,
     Vocabulary,
     pretrained::{self, SpecialIds},
 };
-use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, mask::PaddingMask, weights::Arrays};
+use regard_trace::{AttentionMap, Kind, Trace};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -33,6 +34,7 @@ use crate::{
     },
     recipe::{Measure, Model, Recipe, TextData, Texts},
     tokenizer::{SubwordTokenizer, TokenizerPair},
+    translator::axis,
 };
 
 const TEXT: &str = "regard.text";
@@ -548,5 +550,45 @@ impl Task for LanguageModelling {
             },
             lines: vec![],
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyTextModel,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let set = &data.validation;
+        if row >= set.batches.len() {
+            return Ok(None);
+        }
+        let mut ids = set.text(row, 0, &model.vocabulary());
+        let kind = match set.form.objective {
+            Objective::Causal => {
+                // The last one is only predicted.
+                ids.pop();
+                Kind::DecoderSelf
+            }
+            Objective::Masked => Kind::EncoderSelf,
+        };
+        let tokens = axis(description.tokenizers.source(), &ids, false)?;
+        let length = ids.len();
+        let keep = PaddingMask::from_lengths(&[length], length, device);
+        let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+        let ids = Tensor::from_data(TensorData::new(ids, [length, 1]), device); // [time, 1]
+        let mut trace = Trace::new(description.model.kind, "", "");
+        for (layer, weights) in model.look(ids, &keep).into_iter().enumerate() {
+            let heads = weights.dims()[1]; // [1, heads, time, time]
+            let weights = weights.into_data().iter::<f32>().collect();
+            let (queries, keys) = (tokens.clone(), tokens.clone());
+            let map = match model.is_normalized() {
+                true => AttentionMap::new(kind, queries, keys, heads, weights),
+                false => AttentionMap::unnormalized(kind, queries, keys, heads, weights),
+            };
+            trace = trace.with_map(map.map_err(TrainError::look)?.at_layer(layer));
+        }
+        Ok(Some(trace))
     }
 }

@@ -25,6 +25,7 @@ use regard_images::{
 };
 use regard_models::ModelError;
 use regard_nn::weights::Arrays;
+use regard_trace::Trace;
 
 pub use captioning::Captioning;
 pub use classification::Classification;
@@ -148,6 +149,22 @@ pub trait Task: Debug + Send + Sync + 'static {
         recipe: &Recipe,
         device: &Device,
     ) -> Result<Option<Verdict>, TrainError>;
+
+    /// What `model`, which is on `device` without autodiff, looks at in the validation example at `row`; `None` beyond the last one, and
+    /// for a task whose models have no attention. A validation takes its measures of attention from the first examples.
+    ///
+    /// # Errors
+    /// Numbers that are no weights.
+    fn look(
+        &self,
+        _data: &Self::Data,
+        _description: &Self::Description,
+        _model: &Self::Model,
+        _row: usize,
+        _device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        Ok(None)
+    }
 }
 
 /// What only translation reads of a recipe.

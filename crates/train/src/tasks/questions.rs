@@ -23,6 +23,7 @@ use regard_models::{
     QuestionBatch, QuestionLook, QuestionSizes, SourceBatch, binary_cross_entropy,
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
@@ -35,7 +36,7 @@ use crate::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
         tokenizers_entry,
     },
-    question_answerer::{Description, best, encode, words},
+    question_answerer::{Description, QuestionAnswerer, best, encode, words},
     recipe::{Measure, QuestionData, Recipe, SceneData, SceneSet, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -577,6 +578,30 @@ impl Task for VisualQuestions {
             },
             lines,
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyQuestionAnswerer,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let Some(set) = data.validation.as_ref().filter(|set| row < set.len()) else {
+            return Ok(None);
+        };
+        let shown = set.get(row);
+        let questions = shown.questions.iter();
+        let questions: Vec<(usize, &str)> =
+            questions.map(|one| (0, one.phrase.text.as_str())).collect();
+        let answerer = QuestionAnswerer::new(model.clone(), description.clone(), device);
+        let answered = answerer.ask(&[shown.image], &questions);
+        let answered = answered.map_err(TrainError::look)?;
+        // The looks of all questions about the image are maps of one trace.
+        let maps = answered.into_iter().flat_map(|(_, trace)| trace.maps);
+        let empty = Trace::new(description.model.kind, "", "");
+        Ok(Some(maps.fold(empty, Trace::with_map)))
     }
 }
 

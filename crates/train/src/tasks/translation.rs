@@ -10,6 +10,7 @@ use regard_models::{
     Vocabularies,
 };
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_trace::Trace;
 
 use super::{
     BatchLoss, Contents, OF_IMAGES, Task, TaskFor, Update, Verdict, fingerprint, with_reward,
@@ -360,6 +361,28 @@ impl Task for Translation {
             },
             lines: translations,
         }))
+    }
+
+    fn look(
+        &self,
+        data: &Data,
+        description: &Description,
+        model: &AnyGenerator,
+        row: usize,
+        device: &Device,
+    ) -> Result<Option<Trace>, TrainError> {
+        let set = data.validation.as_ref();
+        let line = set.and_then(|set| set.text.source().get(row));
+        let Some(line) = line else { return Ok(None) };
+        let translator = Translator::new(model.clone(), description.clone(), device);
+        let greedy = recipe::Translation {
+            beam: 1,
+            n_best: 1,
+            ..description.translate.clone()
+        };
+        let found = translator.translate(&[line], &greedy);
+        let mut found = found.map_err(TrainError::look)?;
+        Ok(Some(found.swap_remove(0).n_best.swap_remove(0).trace))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The results of a comparison: a table, plots, JSON.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use regard_train::{
     compare::{Budget, Contender, Outcome},
@@ -9,6 +9,7 @@ use regard_train::{
 use regard_view::{
     chart::{Chart, Point, Series},
     png::{self, PngOptions},
+    training::{self, Along},
 };
 use serde_json::{Value, json};
 
@@ -40,6 +41,13 @@ pub fn tell(
             .by_length()
             .map(|table| ("length", length_chart(table))),
     );
+    let runs: Vec<(&str, &[_])> = contenders
+        .iter()
+        .zip(outcomes)
+        .map(|(contender, outcome)| (contender.name.as_str(), outcome.curve.as_slice()))
+        .collect();
+    let plots = training::plots(&runs, Along::Minutes, false);
+    charts.extend(plots.iter().map(|plot| (plot.name, plot.chart())));
     if let Some(table) = judgement.by_length() {
         draw_lengths(table, &options.lengths)?;
     }
@@ -49,7 +57,12 @@ pub fn tell(
         let png = png::from_svg(&svg, &PngOptions::default())?;
         output::write_file(&options.folder.join(format!("{name}.png")), &png)?;
     }
-    let all = everything(contenders, outcomes, split, judgement, options)?;
+    let plots: Vec<String> = charts
+        .iter()
+        .map(|(name, _)| format!("{name}.svg"))
+        .collect();
+    let mut all = everything(contenders, outcomes, split, judgement, options)?;
+    all["plots"] = plots.into();
     let all = serde_json::to_string_pretty(&all)? + "\n";
     output::write_file(&options.folder.join("comparison.json"), all.as_bytes())?;
     if options.json {
@@ -231,10 +244,6 @@ fn everything(
             "p_value": paired.p_value(),
         })
     });
-    let plots: Vec<PathBuf> = match judgement.by_length() {
-        Some(_) => vec!["loss.svg".into(), "length.svg".into()],
-        None => vec!["loss.svg".into()],
-    };
     Ok(json!({
         "budget": serde_json::to_value(options.budget)?,
         "part": part(split),
@@ -242,7 +251,6 @@ fn everything(
         "bootstrap": comparisons,
         "paired": paired.collect::<Value>(),
         "by_length": by_length,
-        "plots": plots,
     }))
 }
 

@@ -153,7 +153,7 @@ impl Translations {
                 layer: one.layer,
                 cross: one.map == Kind::Cross.name(),
                 head: one.head,
-                change: one.change.into(),
+                change: (&one.change).into(),
             };
             match one.map == Kind::EncoderSelf.name() {
                 true => encoder.push(changed),
@@ -377,7 +377,7 @@ impl Texts {
             layer: one.layer,
             cross: false,
             head: one.head,
-            change: one.change.into(),
+            change: (&one.change).into(),
         });
         let changed: Vec<ChangedHead> = changed.collect();
         match self.model.stack_mut() {

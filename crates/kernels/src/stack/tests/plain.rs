@@ -60,6 +60,7 @@ fn attend(
     key_values: &[Vec<f64>],
     bias: impl Fn(usize, usize) -> f64,
     sees: impl Fn(usize, usize) -> bool,
+    given: impl Fn(usize, usize) -> Option<f64>,
 ) -> Vec<f64> {
     let (_, key) = sizes.widths();
     let head = sizes.head;
@@ -72,9 +73,10 @@ fn attend(
             let capped = sizes.softcap.map_or(score, |cap| {
                 f64::from(cap) * (score / f64::from(cap)).tanh()
             });
-            match sees(h, at) {
-                true => (capped + bias(h, at)).exp(),
-                false => 0.0,
+            match (sees(h, at), given(h, at)) {
+                (true, Some(weight)) => weight,
+                (true, None) => (capped + bias(h, at)).exp(),
+                (false, _) => 0.0,
             }
         });
         let weights: Vec<f64> = scores.collect();
@@ -98,7 +100,7 @@ fn leave(norms: &Norms, x: &mut Vec<f64>, y: &[f64]) {
 /// Zeros in the heads that are changed so.
 fn clear(stack: &Stack, layer: usize, cross: bool, change: HeadChange, numbers: &mut [f64]) {
     for one in &stack.changed {
-        if (one.layer, one.cross, one.change) == (layer, cross, change) {
+        if (one.layer, one.cross, &one.change) == (layer, cross, &change) {
             numbers[one.head * stack.sizes.head..][..stack.sizes.head].fill(0.0);
         }
     }
@@ -118,6 +120,18 @@ fn hides(
         change: HeadChange::Hide { query, key },
     };
     stack.changed.contains(&hidden)
+}
+
+/// The weight that a head, a query and a key are given; 0 for a key beyond those that are.
+fn given(stack: &Stack, layer: usize, cross: bool, place: (usize, usize, usize)) -> Option<f64> {
+    let (head, query, key) = place;
+    stack.changed.iter().find_map(|one| match &one.change {
+        HeadChange::Replace(given) if (one.layer, one.cross, one.head) == (layer, cross, head) => {
+            let weights = given.row(query)?;
+            Some(weights.get(key).map_or(0.0, |&weight| f64::from(weight)))
+        }
+        _ => None,
+    })
 }
 
 pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize]) -> Vec<f64> {
@@ -167,7 +181,15 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                 let of = |x: &Vec<f64>| multiply(&global.key_value, x);
                 let key_values: Vec<_> = entered.iter().map(of).collect();
                 let (none, all) = (|_, _| 0.0, |_, _| true);
-                let read = attend(sizes, own.scale, &queries, &key_values, none, all);
+                let read = attend(
+                    sizes,
+                    own.scale,
+                    &queries,
+                    &key_values,
+                    none,
+                    all,
+                    |_, _| None,
+                );
                 leave(&own.norms, x, &multiply(&own.output, &read));
                 continue;
             }
@@ -189,7 +211,8 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
             };
             let mut queries = joint[i][..query].to_vec();
             clear(stack, layer, false, HeadChange::Uniform, &mut queries);
-            let mut read = attend(sizes, own.scale, &queries, &key_values, bias, sees);
+            let given = |h, j| given(stack, layer, false, (h, i, j));
+            let mut read = attend(sizes, own.scale, &queries, &key_values, bias, sees, given);
             clear(stack, layer, false, HeadChange::Off, &mut read);
             leave(&own.norms, x, &multiply(&own.output, &read));
         }
@@ -204,7 +227,8 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                 clear(stack, layer, true, HeadChange::Uniform, &mut queries);
                 let none = |_, _| 0.0;
                 let sees = |h, j| !hides(stack, layer, true, (h, i, j));
-                let mut read = attend(sizes, cross.scale, &queries, &key_values, none, sees);
+                let given = |h, j| given(stack, layer, true, (h, i, j));
+                let mut read = attend(sizes, cross.scale, &queries, &key_values, none, sees, given);
                 clear(stack, layer, true, HeadChange::Off, &mut read);
                 leave(&cross.norms, x, &multiply(&cross.output, &read));
             }

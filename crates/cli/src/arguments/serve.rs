@@ -12,6 +12,7 @@ Examples:
   regard serve --model scenes-vqa                 drop docs/scene.png, ask \"What colour is the square?\"
   regard serve --model openai-community/gpt2      switch heads off, and see the next word change
   regard serve look.safetensors other.safetensors traces of `--trace`, to be looked at and compared
+  regard serve runs/NAME                          how attention changed in a training with `validation.diagnose`
 
 Only this machine can connect. With --listen and an address that others reach, a token is needed, which stands in the address that \
 is printed.";
@@ -20,7 +21,7 @@ is printed.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
-    /// Trace files
+    /// Trace files, and run folders of `regard train` (or their `metrics.jsonl`)
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
     /// The model to ask: a file or run folder of `regard train`, a pretrained model of texts (a folder, a name in the local cache,

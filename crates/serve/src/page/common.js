@@ -31,7 +31,7 @@ export const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)}
 const DEFAULTS = {
   view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
   window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
-  cells: "max", text: "", target: "", off: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0",
+  cells: "max", text: "", target: "", off: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0", topic: "", given: "",
 };
 export const state = { ...DEFAULTS };
 let render = () => {};
@@ -98,7 +98,7 @@ const readWeights = async (response) => ({
 });
 export const getWeights = (path) => cached(path, readWeights);
 
-export const catalogue = { traces: [], model: null };
+export const catalogue = { traces: [], model: null, explains: false };
 export async function readCatalogue() {
   Object.assign(catalogue, await (await request("api/traces")).json());
 }

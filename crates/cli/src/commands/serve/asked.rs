@@ -34,7 +34,8 @@ fn sentence(error: impl Display) -> String {
     error.to_string()
 }
 
-fn failed(failure: Failure) -> String {
+/// What went wrong, for the person at the page.
+pub fn failed(failure: Failure) -> String {
     match failure {
         Failure::Usage(message) | Failure::Interrupted(message) => message,
         Failure::Error(error) => sentence(error),

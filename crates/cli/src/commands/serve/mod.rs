@@ -15,7 +15,7 @@ use regard_train::{
     tasks::{Captioning, ImageClassification, LanguageModelling, Translation, VisualQuestions},
 };
 
-use super::{explain, pretrained};
+use super::{explain, pretrained, seq2seq::TextToText};
 use crate::{arguments::Serve, failure::Failure, models, output};
 use asked::Texts;
 pub(super) use asked::failed as told;
@@ -186,10 +186,8 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     }
     let opened = pretrained::Opened::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
-        return Err(Failure::Usage(format!(
-            "--model {name}: the viewer asks pretrained models of one text; look at this one by a trace: `regard look --model {name} --trace \
-             look.safetensors TEXT`, `regard serve look.safetensors`"
-        )));
+        let model = TextToText::read(opened, options.stored.storage(), "")?;
+        return Ok(Box::new(asked::Translations::pretrained(name, model)));
     }
     let model = opened.model(options.stored.storage())?;
     Ok(Box::new(Texts::new(name, opened, model)))

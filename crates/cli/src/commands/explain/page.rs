@@ -382,7 +382,9 @@ fn controls(
         false => options.mechanism.mask.clone(),
     };
     all.push(mask_control(&shown.unwrap_or_default()));
-    let has_tokens = presets::find(name).is_err() && example.scorer != Scorer::GaussianWindow;
+    // The queries of these two have a size that tokens do not have.
+    let fits = !matches!(example.scorer, Scorer::GaussianWindow | Scorer::Location);
+    let has_tokens = presets::find(name).is_err() && fits;
     if has_tokens {
         let count = example.queries.len().to_string();
         all.push(Control {

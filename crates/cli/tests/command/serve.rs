@@ -367,7 +367,7 @@ fn worked_examples_are_those_of_the_command() {
     // The same numbers as the command's.
     for path in [
         "flash?tile=3",
-        "scaled-dot?scale=2&query=1,2,3;-1,0,0.5;0,0,1&causal=1",
+        "scaled-dot?scale=2&query=1,2,3;-1,0,0.5;0,0,1&mask=causal",
         "ntm?gate=0.25",
         "rope?base=100&length=12",
         "dot?keys=-1,0,0;0,1,0;0,0,1",

@@ -161,10 +161,9 @@ fn parse(name: &str, given: &Given) -> Result<Explain, Failure> {
             "there is no option {option:?} on this page"
         )));
     }
-    let options = given.iter().map(|(option, value)| match option.as_str() {
-        "causal" => "--causal".to_owned(),
-        _ => format!("--{option}={value}"),
-    });
+    let options = given
+        .iter()
+        .map(|(option, value)| format!("--{option}={value}"));
     let words = options.chain(["--".to_owned(), name.to_owned()]);
     let line = Line::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
@@ -175,10 +174,9 @@ fn parse(name: &str, given: &Given) -> Result<Explain, Failure> {
 }
 
 /// The options that the page may give.
-const OFFERED: [&str; 35] = [
+const OFFERED: [&str; 34] = [
     "normalizer",
     "mask",
-    "causal",
     "size",
     "length",
     "dimension",
@@ -225,7 +223,6 @@ fn command(name: &str, given: &Given) -> String {
     let mut words = vec!["regard explain".to_owned(), name.to_owned()];
     for (option, value) in given {
         words.push(match option.as_str() {
-            "causal" => "--causal".to_owned(),
             "mask" if name == MASK => plain(value),
             _ if value.starts_with('-') => format!("--{option}={}", plain(value)),
             _ => format!("--{option} {}", plain(value)),

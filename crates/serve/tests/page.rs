@@ -1062,3 +1062,56 @@ fn screenshots() {
     }
     println!("{:?}", page.errors);
 }
+
+/// Looks at any image, and has no heads to change.
+struct Seer;
+
+impl Model for Seer {
+    fn name(&self) -> &str {
+        "seer"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Image
+    }
+
+    fn changes_heads(&self) -> bool {
+        false
+    }
+
+    fn look(&mut self, _: &Input, _: &Ablation) -> Result<Seen, String> {
+        Ok(Seen::new(caption(), "seen"))
+    }
+}
+
+#[test]
+fn a_link_to_an_image_names_its_look() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Seer)));
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=ask"));
+    page.value(
+        "{ const files = new DataTransfer(); files.items.add(new File(['x'], 'a.png')); \
+         const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }",
+    );
+    page.wait("document.querySelector('.drop').textContent.includes('a.png')");
+    page.click("[data-focus=look]", false);
+    page.wait("document.querySelector('#kept')");
+    assert!(
+        page.text("#kept").contains("opens look 0"),
+        "{}",
+        page.text("#kept")
+    );
+    assert!(page.text("#unchanged").contains("cannot be changed"));
+    let hash = page.value("location.hash").as_str().unwrap().to_owned();
+    page.load(&format!("{url}?again{hash}"));
+    assert!(
+        page.text("#kept")
+            .contains("look 0, whose image the server has kept"),
+        "{}",
+        page.text("#kept")
+    );
+    page.load(&format!("{url}?gone#view=ask&trace=99"));
+    assert!(page.text("#kept").contains("Look 99 is no longer kept"));
+    assert_eq!(page.errors, Vec::<String>::new());
+}

@@ -27,7 +27,7 @@ use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
-use crate::{Continuation, Input, Proposed, QueryKeys, QueryPlace};
+use crate::{Continuation, Explained, Explainer, Input, Proposed, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
@@ -39,7 +39,7 @@ const MOST_TOKENS: usize = 256;
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 15] = [
+const FILES: [(&str, &str, &str); 16] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -115,6 +115,11 @@ const FILES: [(&str, &str, &str); 15] = [
         "text/javascript; charset=utf-8",
         include_str!("page/ask.js"),
     ),
+    (
+        "/explain.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/explain.js"),
+    ),
 ];
 
 /// Everything that requests share.
@@ -124,6 +129,7 @@ pub struct App {
     pub entries: Arc<Entries>,
     pub other: OtherText,
     pub worker: Option<Worker>,
+    pub explainer: Option<Arc<dyn Explainer>>,
     pub permits: Arc<Semaphore>,
 }
 
@@ -142,6 +148,11 @@ impl App {
     fn worker(&self) -> Result<&Worker, Refusal> {
         let sentence = "no model is loaded: this server shows traces only";
         (self.worker.as_ref()).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
+    }
+
+    fn explainer(&self) -> Result<Arc<dyn Explainer>, Refusal> {
+        let sentence = "this server has no worked examples";
+        (self.explainer.clone()).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
     }
 
     /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more.
@@ -221,6 +232,9 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
         .route("/api/trace/{id}/picture", get(picture))
+        .route("/api/explain", get(explainable))
+        .route("/api/explain/{name}", get(explain))
+        .route("/api/explain/{name}/picture/{format}", get(explained_file))
         .route("/api/look", post(look))
         .route("/api/table", post(table))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
@@ -324,9 +338,13 @@ async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
         let name = data::shown(&worker.name, 200);
         json!({ "name": name, "input": worker.input, "changes_heads": worker.changes_heads, "shows_queries": worker.shows_queries, "continues": worker.continues })
     });
+    let explains = app.explainer.is_some();
     app.compute(move || {
         let summaries: Vec<_> = entries.iter().map(|entry| entry.summary()).collect();
-        Ok(Json(json!({ "traces": summaries, "model": model })).into_response())
+        Ok(
+            Json(json!({ "traces": summaries, "model": model, "explains": explains }))
+                .into_response(),
+        )
     })
     .await
 }
@@ -796,6 +814,45 @@ async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<
             })
             .collect();
         Ok(Json(json!({ "proposals": proposals, "hypotheses": asked.hypotheses })).into_response())
+    })
+    .await
+}
+
+/// What can be explained.
+async fn explainable(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    Ok(Json(app.explainer()?.list()).into_response())
+}
+
+type Options = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+/// A worked example with the options of the query.
+async fn worked(app: &App, name: String, options: Options) -> Result<Explained, Refusal> {
+    let Query(options) = options.map_err(|rejection| bad(rejection.body_text()))?;
+    let explainer = app.explainer()?;
+    app.compute(move || explainer.explain(&name, &options).map_err(bad))
+        .await
+}
+
+async fn explain(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+    options: Options,
+) -> Result<Response, Refusal> {
+    Ok(Json(worked(&app, name, options).await?).into_response())
+}
+
+/// The picture of a worked example; a page has its numbers below it.
+async fn explained_file(
+    State(app): State<Arc<App>>,
+    Path((name, format)): Path<(String, Format)>,
+    options: Options,
+) -> Result<Response, Refusal> {
+    let Explained {
+        name, svg, text, ..
+    } = worked(&app, name, options).await?;
+    app.compute(move || {
+        let file = export::finished(format, &name, svg, &text).map_err(bad)?;
+        Ok(saved(format, file))
     })
     .await
 }

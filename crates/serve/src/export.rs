@@ -232,7 +232,11 @@ pub fn charts(title: &str, charts: &[Chart], format: Format) -> Result<Vec<u8>, 
     finished(format, title, stacked(charts), &text.join("\n"))
 }
 
-fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<Vec<u8>, String> {
+/// A picture in the form that was asked for; a page has `text` below it.
+///
+/// # Errors
+/// A sentence, if there is no memory for the picture.
+pub fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<Vec<u8>, String> {
     match format {
         Format::Svg => Ok(svg.into_bytes()),
         Format::Png => from_svg(&svg, &PngOptions::default()).map_err(|error| error.to_string()),

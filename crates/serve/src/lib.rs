@@ -1,24 +1,25 @@
 //! The live viewer: a local server and its page, to look at what a model attended to.
 //!
-//! [`serve`] takes traces that were opened, a model that can be asked, or both, and blocks until Ctrl-C. The page has the views
-//! Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare; for what a model was asked
-//! Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output changes. Of a run folder
-//! Training plots how attention changes. Nothing is loaded from elsewhere, and nothing is written.
+//! [`serve`] takes traces that were opened, a model that can be asked, worked examples of mechanisms, or any of them, and blocks until
+//! Ctrl-C. The page has the views Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare;
+//! for what a model was asked Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output
+//! changes; Explain: a mechanism step by step, with sliders for its inputs. Of a run folder Training plots how attention changes. Nothing
+//! is loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run
-//! use regard_serve::{Config, Opened, serve};
+//! use regard_serve::{Config, Contents, Opened, serve};
 //!
-//! let traces = Opened::read("look.safetensors")?;
-//! serve(Config::default(), traces, None, |running| println!("{}", running.url))?;
+//! let contents = Contents { traces: Opened::read("look.safetensors")?, ..Contents::default() };
+//! serve(Config::default(), contents, |running| println!("{}", running.url))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A program that is not a command stops the server by [`Running::stop`]:
 //!
 //! ```
-//! use regard_serve::{Config, serve};
+//! use regard_serve::{Config, Contents, serve};
 //!
-//! serve(Config::default(), vec![], None, |running| {
+//! serve(Config::default(), Contents::default(), |running| {
 //!     assert!(running.url.starts_with("http://127.0.0.1:"));
 //!     running.stop.now();
 //! })?;
@@ -28,6 +29,8 @@
 //! | part | what |
 //! |---|---|
 //! | [`Model`] | what can be asked; runs on one thread, behind a queue of bounded length |
+//! | [`Explainer`] | worked examples |
+//! | [`Contents`] | what is served |
 //! | [`Config`] | address, token, limits |
 //! | [`Opened`] | a trace, or the log of a training, with a name |
 //!
@@ -43,6 +46,7 @@ mod config;
 mod connections;
 mod data;
 mod entries;
+mod explain;
 mod export;
 mod guard;
 mod long;
@@ -60,6 +64,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 pub use config::{Config, ServeError, TOKEN_LENGTH};
+pub use explain::{
+    Control, ControlKind, Explainable, Explained, ExplainedGroup, ExplainedStep, Explainer,
+};
 pub use model::{
     AblatedHead, Ablation, Alternative, Change, Continuation, Generation, Hypothesis, Input,
     InputKind, Model, Proposed, QueryPlace, Seen,
@@ -128,6 +135,17 @@ impl Opened {
     }
 }
 
+/// What is served; each part may be missing.
+#[derive(Default)]
+pub struct Contents {
+    /// Traces that were opened.
+    pub traces: Vec<Opened>,
+    /// A model that can be asked.
+    pub model: Option<Box<dyn Model>>,
+    /// Worked examples.
+    pub explainer: Option<Box<dyn Explainer>>,
+}
+
 /// A server that has started.
 #[derive(Clone, Debug)]
 pub struct Running {
@@ -150,18 +168,22 @@ impl Stop {
     }
 }
 
-/// Serves the page with these traces and this model until Ctrl-C or [`Stop::now`]. `ready` is called once the address is bound, and
+/// Serves the page with these contents until Ctrl-C or [`Stop::now`]. `ready` is called once the address is bound, and
 /// should return soon: requests are answered after it. A look that is under way at the end goes on in its thread.
 ///
 /// # Errors
 /// [`Config::check`], and [`ServeError::Listen`] or [`ServeError::System`] if the system refuses.
 pub fn serve(
     config: Config,
-    traces: Vec<Opened>,
-    model: Option<Box<dyn Model>>,
+    contents: Contents,
     ready: impl FnOnce(Running),
 ) -> Result<(), ServeError> {
     config.check()?;
+    let Contents {
+        traces,
+        model,
+        explainer,
+    } = contents;
     let entries = Arc::new(entries::Entries::new(traces, config.kept_looks));
     let worker = model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout));
     let worker = worker.transpose()?;
@@ -187,6 +209,7 @@ pub fn serve(
             entries,
             other: Default::default(),
             worker,
+            explainer: explainer.map(Arc::from),
             permits: api::App::permits(),
         });
         tracing::info!(%address, "listening");

@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::*;
-use regard_serve::{Ablation, Config, Input, InputKind, Model, Opened, Seen, ServeError, serve};
+use regard_serve::{
+    Ablation, Config, Contents, Input, InputKind, Model, Opened, Seen, ServeError, serve,
+};
 use regard_trace::diagnose::{flow_from, rollout};
 use regard_trace::{Trace, from_bytes, to_bytes};
 
@@ -202,8 +204,9 @@ fn an_open_address_is_printed_as_one_that_a_browser_opens() {
 
 #[test]
 fn unsafe_settings_do_not_start() {
-    let refused =
-        |config: Config| serve(config, vec![], None, |_| panic!("it must not start")).unwrap_err();
+    let refused = |config: Config| {
+        serve(config, Contents::default(), |_| panic!("it must not start")).unwrap_err()
+    };
     let open = Config {
         listen: "0.0.0.0:0".parse().unwrap(),
         ..Config::default()
@@ -1111,4 +1114,55 @@ fn mutated_traces_are_shown_or_refused() {
             assert!([200, 400, 404].contains(&status), "{id} {part}: {status}");
         }
     }
+}
+
+#[test]
+fn worked_examples_are_computed_with_the_given_numbers() {
+    let server = explaining();
+    let listed = server.get("/api/traces").json();
+    assert_eq!(listed["explains"], true);
+    assert_eq!(
+        server.get("/api/explain").json()[0]["entries"][0]["name"],
+        "double"
+    );
+    let found = server.get("/api/explain/twice?by=3&x=1,-2").json();
+    let cells = serde_json::json!([3.0, -6.0, null]);
+    assert_eq!(found["steps"][0]["rows"][0][1], cells, "{found}");
+    for (format, kind) in [
+        ("svg", "image/svg+xml"),
+        ("png", "image/png"),
+        ("html", "text/html"),
+    ] {
+        let file = server.get(&format!("/api/explain/double/picture/{format}?by=3"));
+        assert!(
+            file.status == 200 && file.head.contains(kind),
+            "{}",
+            file.head
+        );
+        assert!(file.head.contains("attachment"), "{}", file.head);
+    }
+    for path in [
+        "nothing",
+        "double?by=NaN",
+        "double?by=1e999",
+        "double?x=",
+        "double?svg=/tmp/file",
+        "double/picture/exe",
+        "%00%ff",
+        "..%2f..%2fetc%2fpasswd",
+    ] {
+        let answer = server.get(&format!("/api/explain/{path}"));
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+    }
+    assert!(
+        server
+            .get("/api/explain/dubble")
+            .text()
+            .contains("did you mean")
+    );
+    // A server without worked examples says so.
+    let other = Server::start(Config::default(), vec![], None);
+    assert_eq!(other.get("/api/explain").status, 404);
+    assert_eq!(other.get("/api/explain/double").status, 404);
+    assert_eq!(other.get("/api/traces").json()["explains"], false);
 }

@@ -43,6 +43,92 @@ fn close(shown: f32, weight: f32) -> bool {
 }
 
 #[test]
+fn sliders_change_a_worked_example() {
+    let server = explaining();
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    // With no trace and no model it is the view that opens.
+    page.load(&format!("{url}#topic=double"));
+    assert!(
+        page.text("main").contains("2.0000 4.0000") || page.text(".steps td").contains("2.0000")
+    );
+    assert!(page.text(".steps").contains("hidden") || page.text(".steps").contains('·'));
+    let answered = |page: &mut Page, change: &str| {
+        let before = page.value("document.body.dataset.answered ?? '0'");
+        page.value(change);
+        page.wait(&format!("document.body.dataset.answered > {before}"));
+    };
+    // As a hand moves it: the slider keeps the focus, and the numbers follow.
+    page.value("document.querySelector('[data-focus=control-by]').focus()");
+    let before = page.value("document.body.dataset.answered ?? '0'");
+    page.key("ArrowRight");
+    page.wait(&format!("document.body.dataset.answered > {before}"));
+    assert!(
+        page.text(".steps").contains("2.5000"),
+        "{}",
+        page.text(".steps")
+    );
+    assert_eq!(
+        page.value("document.activeElement.dataset.focus"),
+        "control-by"
+    );
+    let set = |focus: &str, value: f64| {
+        format!(
+            "{{ const slider = document.querySelector('[data-focus=\"{focus}\"]'); slider.value = {value}; slider.dispatchEvent(new Event('input')); }}"
+        )
+    };
+    answered(&mut page, &set("control-x-0-1", -3.0));
+    assert!(
+        page.text(".steps").contains("-7.5000"),
+        "{}",
+        page.text(".steps")
+    );
+    // The number in a text has its own slider, named as in the usage.
+    answered(&mut page, &set("control-mask-7", 5.0));
+    assert!(page.text(".remarks").contains("window:5 & causal"));
+    let hash = page.value("location.hash").as_str().unwrap().to_owned();
+    let picture = page.value("document.querySelector('#export a').href");
+    assert!(
+        picture
+            .as_str()
+            .unwrap()
+            .contains("/api/explain/double/picture/svg?by=2.5"),
+        "{picture}"
+    );
+    // The state is a link, and can be taken back.
+    page.load(&format!("{url}?again{hash}"));
+    assert!(page.text(".steps").contains("-7.5000"));
+    page.wait("document.querySelector('#worked').naturalWidth > 0");
+    answered(
+        &mut page,
+        "document.querySelector('[data-focus=reset-x]').click()",
+    );
+    assert!(page.text(".steps").contains("5.0000"));
+    page.value("document.querySelector('[data-focus=reset-all]').click()");
+    page.wait("document.querySelector('.steps').textContent.includes('4.0000')");
+    assert_eq!(
+        page.value("document.querySelectorAll('main b').length"),
+        0,
+        "names are text"
+    );
+    let unnamed = "[...document.querySelectorAll('main input, main select')].filter((one) => !one.getAttribute('aria-label') && !one.labels.length).length";
+    assert_eq!(page.value(unnamed), 0);
+    for hash in [
+        "#topic=dubble",
+        "#topic=double&given=by%3DNaN",
+        "#topic=double&given=svg%3D%2Ftmp%2Fx",
+    ] {
+        page.load(&format!("{url}?other{hash}"));
+        assert!(!page.text(".alert").is_empty(), "{hash}");
+    }
+    assert!(
+        page.errors.iter().all(|error| error.contains("400")),
+        "{:?}",
+        page.errors
+    );
+}
+
+#[test]
 fn every_view_opens() {
     let server = server();
     let Some(mut page) = Page::open() else { return };
@@ -1146,4 +1232,57 @@ fn screenshots() {
         }
     }
     println!("{:?}", page.errors);
+}
+
+/// Looks at any image, and has no heads to change.
+struct Seer;
+
+impl Model for Seer {
+    fn name(&self) -> &str {
+        "seer"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Image
+    }
+
+    fn changes_heads(&self) -> bool {
+        false
+    }
+
+    fn look(&mut self, _: &Input, _: &Ablation) -> Result<Seen, String> {
+        Ok(Seen::new(caption(), "seen"))
+    }
+}
+
+#[test]
+fn a_link_to_an_image_names_its_look() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Seer)));
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=ask"));
+    page.value(
+        "{ const files = new DataTransfer(); files.items.add(new File(['x'], 'a.png')); \
+         const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }",
+    );
+    page.wait("document.querySelector('.drop').textContent.includes('a.png')");
+    page.click("[data-focus=look]", false);
+    page.wait("document.querySelector('#kept')");
+    assert!(
+        page.text("#kept").contains("opens look 0"),
+        "{}",
+        page.text("#kept")
+    );
+    assert!(page.text("#unchanged").contains("cannot be changed"));
+    let hash = page.value("location.hash").as_str().unwrap().to_owned();
+    page.load(&format!("{url}?again{hash}"));
+    assert!(
+        page.text("#kept")
+            .contains("look 0, whose image the server has kept"),
+        "{}",
+        page.text("#kept")
+    );
+    page.load(&format!("{url}?gone#view=ask&trace=99"));
+    assert!(page.text("#kept").contains("Look 99 is no longer kept"));
+    assert_eq!(page.errors, Vec::<String>::new());
 }

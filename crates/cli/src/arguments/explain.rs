@@ -13,7 +13,8 @@ Examples:
   regard explain dot --query 10,5,10 --keys \"0,1,1;5,0,1;1,1,0;0,5,1\"
   regard explain words --svg words.svg
   regard explain self-attention --png self-attention.png
-  regard explain flash
+  regard explain flash --tile 3
+  regard explain sinusoidal --base 100 --png positions.png
   regard explain additive --query 1,0 --keys \"1,2;3,4\" --vector 1,-1 \\
       --normalizer sparsemax
   regard explain scaled-dot --keys \"1,0;0,1;1,1\" --query \"1,0;0,1;1,1\" --causal
@@ -24,7 +25,7 @@ Examples:
 
 Numbers of a vector are separated by commas, vectors of a list by semicolons. Without vectors the \
 example has those of the preset `words`, but sparsemax and entmax15 have longer queries, gaussian-window has queries \
-of its own, masks of long texts have eight tokens, and ntm has --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An \
+of its own, sliding-window, longformer and block-sparse have eight tokens, and ntm has --gate 0.5 --shift 0,0.2,0.8 --sharpening 2. Matrices act from the left, one row for each output. An \
 option that the mechanism does not have is refused.";
 
 /// Show a mechanism at work, step by step, on vectors small enough to read
@@ -49,6 +50,9 @@ pub struct Explain {
     /// Parameters of mechanisms.
     #[command(flatten)]
     pub parameters: ParameterOptions,
+    /// Numbers of layers and algorithms.
+    #[command(flatten)]
+    pub settings: SettingOptions,
     /// What to print and draw.
     #[command(flatten)]
     pub output: Output,
@@ -84,7 +88,7 @@ pub struct Vectors {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Mechanism")]
 pub struct Mechanism {
-    /// What each query may see, such as "window:3 & causal"
+    /// What each query may see, such as "window:3 & causal"; of sliding-window, longformer and block-sparse in place of their own
     #[arg(long, value_name = "MASK")]
     pub mask: Option<String>,
     /// No query sees a later key (together with any other mask)
@@ -155,6 +159,39 @@ pub struct ParameterOptions {
     pub position_vector: Option<Vector>,
 }
 
+/// The numbers with which layers and algorithms are worked out. Which a topic has, and with which values, it knows itself.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Layers and algorithms")]
+pub struct SettingOptions {
+    /// How many tokens, positions or keys; a mechanism then reads so many tokens in place of the words
+    #[arg(long, value_name = "N")]
+    pub length: Option<usize>,
+    /// Numbers of a position's vector (sinusoidal)
+    #[arg(long, value_name = "N")]
+    pub dimension: Option<usize>,
+    /// The base of the wavelengths (sinusoidal, rotary)
+    #[arg(long, value_name = "N")]
+    pub base: Option<usize>,
+    /// How many heads (multi-head, grouped-query, alibi, block)
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// Keys of a tile (flash)
+    #[arg(long, value_name = "N")]
+    pub tile: Option<usize>,
+    /// How many ranges of distances (relative-buckets)
+    #[arg(long, value_name = "N")]
+    pub buckets: Option<usize>,
+    /// From this distance on all share a bucket (relative-buckets)
+    #[arg(long, value_name = "N")]
+    pub max_distance: Option<usize>,
+    /// Height and width of the convolution (cbam)
+    #[arg(long, value_name = "N")]
+    pub kernel: Option<usize>,
+    /// Height and width of a patch, in pixels (patches)
+    #[arg(long, value_name = "N")]
+    pub patch: Option<usize>,
+}
+
 /// What to print and draw.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
@@ -216,7 +253,27 @@ impl Explain {
         }
     }
 
-    /// The first given option that changes a mechanism's example, and so means nothing where the example is fixed.
+    /// The given numbers of layers and algorithms, by name.
+    pub fn settings(&self) -> Vec<(&'static str, usize)> {
+        let given = &self.settings;
+        let all = [
+            ("length", given.length),
+            ("dimension", given.dimension),
+            ("base", given.base),
+            ("heads", given.heads),
+            ("tile", given.tile),
+            ("buckets", given.buckets),
+            ("max-distance", given.max_distance),
+            ("kernel", given.kernel),
+            ("patch", given.patch),
+        ];
+        let given = all.into_iter();
+        given
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+
+    /// The first given option that is about single mechanisms or masks, and so means nothing for a layer or an algorithm.
     pub fn of_examples(&self) -> Option<String> {
         let more = [
             ("size", self.output.size.is_some()),
@@ -228,7 +285,7 @@ impl Explain {
         ];
         let given = more.into_iter().find(|(_, given)| *given);
         let given = given.map(|(name, _)| name.to_owned());
-        given.or_else(|| self.of_mechanisms().filter(|name| name != "digits"))
+        given.or_else(|| self.of_mechanisms())
     }
 
     /// The given options that are about a mechanism, and so mean nothing for a mask alone.
@@ -247,8 +304,7 @@ impl Explain {
         let given = options.into_iter().filter(|(_, given)| *given);
         let first = given.map(|(name, _)| name).next();
         let parameters = self.parameters();
-        let digits = self.output.digits.map(|_| "digits");
-        let name = first.or_else(|| parameters.given().next()).or(digits)?;
+        let name = first.or_else(|| parameters.given().next())?;
         Some(name.replace(' ', "-"))
     }
 }

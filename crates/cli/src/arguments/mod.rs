@@ -114,7 +114,7 @@ pub enum Command {
     Compare(Compare),
     /// Show saved attention: a file of `regard translate --trace`
     View(View),
-    /// Look at attention in the browser: a model that answers as you type, or saved traces
+    /// Look at attention in the browser: a model that answers as you type, saved traces, mechanisms with sliders
     Serve(Box<Serve>),
     /// Describe what the heads of saved attention do
     Inspect(Box<Inspect>),

@@ -11,13 +11,14 @@ Examples:
   regard serve                                    the embedded translator: type, and see what it looks at
   regard serve --model scenes-vqa                 drop docs/scene.png, ask \"What colour is the square?\"
   regard serve --model openai-community/gpt2      switch heads off, and see the next word change
+  regard serve --explain multi-head               a mechanism step by step, with sliders; no model is loaded
   regard serve look.safetensors other.safetensors traces of `--trace`, to be looked at and compared
   regard serve runs/NAME                          how attention changed in a training with `validation.diagnose`
 
 Only this machine can connect. With --listen and an address that others reach, a token is needed, which stands in the address that \
 is printed.";
 
-/// Look at attention in the browser: a model that answers as you type, or saved traces
+/// Look at attention in the browser: a model that answers as you type, saved traces, mechanisms with sliders
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Serve {
@@ -26,9 +27,12 @@ pub struct Serve {
     pub traces: Vec<PathBuf>,
     /// The model to ask: a file or run folder of `regard train`, a pretrained model of texts (a folder, a name in the local cache,
     /// `hf:NAME`), or one that the command has: multi30k-en-de, scenes-captioner, scenes-vqa, mnist-resnet [default: multi30k-en-de
-    /// where no trace is given]
+    /// where neither a trace nor --explain is given]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
+    /// Open the page at a worked example: a mechanism, layer, algorithm or preset of `regard explain --list`
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "scaled-dot")]
+    pub explain: Option<String>,
     /// How its weights are kept.
     #[command(flatten)]
     pub stored: Stored,

@@ -1,8 +1,12 @@
 //! Pretrained encoder-decoders: text in, text out, and what the model looked at.
 
-use regard_kernels::{matmul::Storage, stack::Stack};
+use regard_kernels::{
+    KernelError,
+    matmul::Storage,
+    stack::{ChangedHead, Observer, QueryKeys, QueryObserver, Stack},
+};
 use regard_models::{
-    generate::Hypothesis,
+    generate::{Hypothesis, SearchTree},
     pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
@@ -162,8 +166,7 @@ impl TextToText {
             .with_score(hypothesis.score)
             .with_rank(rank);
         if looking && !source.is_empty() {
-            let end = hypothesis.finished.then_some(self.model.writing().end);
-            let written: Vec<u32> = hypothesis.tokens.iter().copied().chain(end).collect();
+            let written = hypothesis.with_end(self.model.writing().end);
             for map in self.maps(source, &written, &Wanted::default())? {
                 trace = trace.with_map(map);
             }
@@ -252,10 +255,7 @@ impl TextToText {
         written: &[u32],
         wanted: &Wanted,
     ) -> Result<Vec<AttentionMap>, LineError> {
-        // At its first position the decoder reads the token that starts a text, at each other the one that it wrote before.
-        let start = self.model.writing().start;
-        let before = written.iter().take(written.len().saturating_sub(1));
-        let inputs: Vec<u32> = [start].into_iter().chain(before.copied()).collect();
+        let inputs = self.inputs(written);
         let (encoder, decoder) = (self.model.encoder(), self.model.decoder().stack());
         let looks =
             |kind| matches!(wanted.kind, Pick::Usual | Pick::All) || wanted.kind == Pick::One(kind);
@@ -284,15 +284,11 @@ impl TextToText {
                 most: MOST_WEIGHTS,
             });
         }
-        let states = self.model.encode(&[source], Some(&mut of_source));
-        let states = states.map_err(PretrainedError::from)?;
-        let mut reading = self.model.begin(&states, Default::default());
-        let read = reading.read(&[&inputs], Some(&mut of_target));
-        read.map_err(PretrainedError::from)?;
+        self.observe(source, &inputs, &mut of_source, &mut of_target)?;
 
         let read = axis(&self.opened.tokenizer, source)?;
         let written = axis(&self.target, written)?;
-        let start = self.target.token(start).unwrap_or_default();
+        let start = self.target.token(inputs[0]).unwrap_or_default();
         let past = written.iter().take(inputs.len() - 1);
         let inputs: Tokens = [Token::special(start)]
             .into_iter()
@@ -325,5 +321,102 @@ impl TextToText {
             maps.push(map_of(kind, &read, &read, source_query, wanted.head, seen)?);
         }
         Ok(maps)
+    }
+
+    /// What the decoder reads while it writes `written`: the token that starts a text, and then each that it wrote before.
+    fn inputs(&self, written: &[u32]) -> Vec<u32> {
+        let start = self.model.writing().start;
+        let before = written.iter().take(written.len().saturating_sub(1));
+        [start].into_iter().chain(before.copied()).collect()
+    }
+
+    /// Reads a source and what the decoder reads, observed.
+    fn observe(
+        &self,
+        source: &[u32],
+        inputs: &[u32],
+        of_source: &mut (dyn Observer + Send),
+        of_target: &mut (dyn Observer + Send),
+    ) -> Result<(), PretrainedError> {
+        let states = self.model.encode(&[source], Some(of_source))?;
+        let mut reading = self.model.begin(&states, Default::default());
+        reading.read(&[inputs], Some(of_target))?;
+        Ok(())
+    }
+
+    /// Changes these heads of the encoder and of the decoder from now on, and no others.
+    ///
+    /// # Errors
+    /// A head that is not there.
+    pub fn change_heads(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), KernelError> {
+        self.model.change_heads(encoder, decoder)
+    }
+
+    /// The hypotheses for a text, best first, and the tree of their search with the `listed` likeliest proposals of each step.
+    ///
+    /// # Errors
+    /// A text that the model cannot read.
+    pub fn search_tree(
+        &self,
+        text: &str,
+        listed: usize,
+    ) -> Result<(Vec<Translation>, SearchTree), LineError> {
+        let (source, found, tree) = self.searched(text, listed)?;
+        let found = found.iter().enumerate();
+        let found = found.map(|(rank, one)| self.translation(text, &source, one, rank, true));
+        Ok((found.collect::<Result<_, _>>()?, tree))
+    }
+
+    fn searched(
+        &self,
+        text: &str,
+        listed: usize,
+    ) -> Result<(Vec<u32>, Vec<Hypothesis>, SearchTree), PretrainedError> {
+        let mut settings = self.settings();
+        settings.n_best = settings.beam;
+        let limit = settings.max_source_tokens.min(self.model.source_context());
+        let (source, _) = self.source(text, limit)?;
+        let (found, tree) = (self.model).write_tree(&source, &beam_config(&settings), listed)?;
+        Ok((source, found, tree))
+    }
+
+    /// The text of a token of the target.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot decode it.
+    pub fn token(&self, id: u32) -> Result<String, PretrainedError> {
+        self.target.decode(&[id], false)
+    }
+
+    /// One query of the encoder, of the decoder, or of the decoder to the source, for hypothesis `rank` of a text. `None` if there is no
+    /// such query.
+    ///
+    /// # Errors
+    /// A text that the model cannot read.
+    pub fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        [layer, head, query]: [usize; 3],
+    ) -> Result<Option<QueryKeys>, PretrainedError> {
+        let (source, found, _) = self.searched(text, 0)?;
+        let Some(hypothesis) = found.get(rank) else {
+            return Ok(None);
+        };
+        let inputs = self.inputs(&hypothesis.with_end(self.model.writing().end));
+        let mut observer = QueryObserver::new(layer, kind == Kind::Cross, head, query);
+        // Whoever wants nothing costs nothing.
+        let mut nothing = Look::new(0);
+        nothing.own = false;
+        match kind {
+            Kind::EncoderSelf => self.observe(&source, &inputs, &mut observer, &mut nothing)?,
+            _ => self.observe(&source, &inputs, &mut nothing, &mut observer)?,
+        }
+        Ok(observer.found())
     }
 }

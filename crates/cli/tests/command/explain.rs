@@ -1131,13 +1131,14 @@ fn a_wrong_example_is_refused_with_the_way_out() {
         ["flash", "--causal"].as_slice(),
         &["flash", "causal"],
         &["flash", "--size", "3"],
+        &["flash", "--heads", "3"],
         &["flash", "--beta", "1", "--digits", "2"],
         &["flash", "--query", "1,2"],
     ] {
         let assert = regard().arg("explain").args(arguments).assert().code(2);
         let said = stderr(&assert);
         assert!(
-            said.contains("is no option of flash, whose example is fixed"),
+            said.contains("is no option of flash, which has --length, --tile, --svg"),
             "{said}"
         );
     }
@@ -1208,5 +1209,72 @@ fn a_wrong_example_is_refused_with_the_way_out() {
         ["explain", "mask", "document:0,1", "--size", "3"],
         2,
         ["expected 3 positions"],
+    );
+}
+
+#[test]
+fn numbers_of_layers_and_tokens_of_mechanisms_are_options() {
+    let with = |name: &str, more: &[&str]| {
+        stdout(
+            &regard()
+                .args(["explain", name])
+                .args(more)
+                .assert()
+                .success(),
+        )
+    };
+    let tiles = |more: &[&str]| {
+        let told = with("flash", more);
+        told.lines()
+            .filter(|line| line.starts_with("tile ") && line.contains("scores:"))
+            .count()
+    };
+    assert_eq!(tiles(&[]), 3);
+    assert_eq!(tiles(&["--tile", "3"]), 2);
+    assert_eq!(tiles(&["--tile", "3", "--length", "12"]), 4);
+    assert!(explained(["explain", "rope", "--base", "100"]).contains("100^{-2i/d}"));
+    let heads = explained(["explain", "multi-head", "--heads", "3"]);
+    assert!(heads.contains("Concat(head_1, head_2, head_3)"), "{heads}");
+    let tokens = explained(["explain", "causal", "--length", "5", "-q"]);
+    assert!(
+        tokens
+            .lines()
+            .any(|line| line.trim_start().starts_with('4')),
+        "{tokens}"
+    );
+    // The mask of a sparse mechanism gives way to one that is named; that of `causal` stays.
+    let window = |more: &[&str]| with("sliding-window", more);
+    assert!(window(&[]).contains("window:3 & causal"));
+    assert!(
+        window(&["--mask", "window:5"]).contains("window:5")
+            && !window(&["--mask", "window:5"]).contains("causal &")
+    );
+    assert!(explained(["explain", "causal", "--mask", "window:2"]).contains("causal & window:2"));
+    refused(
+        ["explain", "flash", "--tile", "1000000000"],
+        2,
+        ["`tile` is 1000000000", "1, 2, 3"],
+    );
+    refused(
+        ["explain", "dot", "--length", "1000000000"],
+        2,
+        ["--length 1000000000", "1 to 64"],
+    );
+    refused(
+        ["explain", "dot", "--tile", "2"],
+        2,
+        ["--tile is no option of dot", "--length"],
+    );
+    refused(
+        [
+            "explain", "dot", "--length", "4", "--query", "1", "--keys", "2",
+        ],
+        2,
+        ["without vectors"],
+    );
+    refused(
+        ["explain", "mask", "causal", "--heads", "2"],
+        2,
+        ["--heads"],
     );
 }

@@ -10,7 +10,7 @@ use assert_cmd::cargo::cargo_bin;
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::{file, inside, refused, run};
+use crate::{file, inside, refused, regard, run, stdout};
 
 /// A server, which ends with the test.
 struct Served {
@@ -32,7 +32,7 @@ impl Served {
             .read_line(&mut line)
             .expect("it prints a line");
         let address = line.trim().strip_prefix("http://").expect("an address");
-        let address = address.trim_end_matches('/').to_owned();
+        let address = address.split('/').next().unwrap_or_default().to_owned();
         Self { child, address }
     }
 
@@ -58,17 +58,33 @@ impl Served {
         serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
     }
 
+    /// What is wrong with a request that is refused.
+    fn refusal(&self, path: &str) -> String {
+        let get = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        let (head, body) = self.answer(&get);
+        assert!(head.starts_with("HTTP/1.1 400"), "{path}: {head}{body:?}");
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        body["error"].as_str().unwrap().to_owned()
+    }
+
     /// The body of an answer.
     fn speak(&self, request: &str) -> Vec<u8> {
+        let (head, body) = self.answer(request);
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}{body:?}");
+        body
+    }
+
+    fn answer(&self, request: &str) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut answer = vec![];
         stream.read_to_end(&mut answer).expect("it answers");
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
         let body = answer.split_off(end.expect("a head and a body") + 4);
-        let head = String::from_utf8_lossy(&answer);
-        assert!(head.starts_with("HTTP/1.1 200"), "{head}{body:?}");
-        body
+        (String::from_utf8_lossy(&answer).into_owned(), body)
     }
 }
 
@@ -282,6 +298,185 @@ steps = 30
     let first = greedy["alternatives"][0]["probability"].as_f64().unwrap();
     assert!((first - as_it_is).abs() < 1e-6, "{first} {as_it_is}");
     assert_ne!(write(5.0).0["output"], greedy["output"]);
+}
+
+/// The options of `command` after its name, as a shell would part them, and what the command prints.
+fn printed(command: &str) -> String {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in command.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap().push(c),
+        }
+    }
+    assert_eq!(words.remove(0), "regard");
+    words.push("--json".to_owned());
+    let done = regard().args(words).assert().success();
+    stdout(&done)
+}
+
+#[test]
+fn worked_examples_are_those_of_the_command() {
+    let served = Served::start(&["--explain", "flash"]);
+    let listed = served.get("/api/traces");
+    assert_eq!(listed["explains"], true);
+    assert!(listed["model"].is_null(), "{listed}");
+    let groups = served.get("/api/explain");
+    let entries = groups.as_array().unwrap().iter();
+    let entries = entries.flat_map(|group| group["entries"].as_array().unwrap());
+    let mut count = 0;
+    for entry in entries {
+        let name = entry["name"].as_str().unwrap();
+        let found = served.get(&format!("/api/explain/{name}"));
+        assert!(found["svg"].as_str().unwrap().starts_with("<svg"), "{name}");
+        count += 1;
+        // The ends of every slider are answered, or refused with a sentence.
+        for control in found["controls"].as_array().unwrap() {
+            let kind = &control["kind"];
+            let ends = match (&kind["slider"], &kind["values"]) {
+                (Value::Object(slider), _) => {
+                    vec![slider["least"].to_string(), slider["most"].to_string()]
+                }
+                (_, Value::Array(values)) => [&values[0], &values[values.len() - 1]]
+                    .map(|v| v.as_str().unwrap().to_owned())
+                    .to_vec(),
+                _ => continue,
+            };
+            for end in ends {
+                let (option, end) = (
+                    control["option"].as_str().unwrap(),
+                    end.trim_end_matches(".0").to_owned(),
+                );
+                let get = format!(
+                    "GET /api/explain/{name}?{option}={end} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+                    served.address
+                );
+                let (head, body) = served.answer(&get);
+                let told = String::from_utf8_lossy(&body);
+                assert!(
+                    head.starts_with("HTTP/1.1 200")
+                        || head.starts_with("HTTP/1.1 400") && told.contains(option),
+                    "{name} {option} {end}: {head}{told}"
+                );
+            }
+        }
+    }
+    assert!(count > 45, "{count}");
+    // The same numbers as the command's.
+    for path in [
+        "flash?tile=3",
+        "scaled-dot?scale=2&query=1,2,3;-1,0,0.5;0,0,1&mask=causal",
+        "ntm?gate=0.25",
+        "rope?base=100&length=12",
+        "dot?keys=-1,0,0;0,1,0;0,0,1",
+        "longformer?mask=longformer:3:0,5&length=12",
+    ] {
+        let found = served.get(&format!("/api/explain/{path}"));
+        let command: Value =
+            serde_json::from_str(&printed(found["command"].as_str().unwrap())).unwrap();
+        let (ours, theirs) = (
+            found["steps"].as_array().unwrap(),
+            command["steps"].as_array().unwrap(),
+        );
+        assert_eq!(ours.len(), theirs.len(), "{path}");
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            let rows = theirs["table"]["rows"].as_array().unwrap().iter();
+            let rows: Vec<Value> = rows.map(|row| json!([row["name"], row["cells"]])).collect();
+            assert_eq!(ours["rows"], json!(rows), "{path}");
+        }
+    }
+    for (path, expected) in [
+        ("bahdanu", "did you mean \"bahdanau\"?"),
+        ("flash-atention", "did you mean \"flash-attention\"?"),
+        ("scaled-dot?scale=NaN", "`scale` is NaN"),
+        ("scaled-dot?length=1000000000", "expected 1 to 64"),
+        ("flash?tile=1000000000", "`tile` is 1000000000"),
+        ("mask?size=512", "at most 64"),
+        ("mask?mask=window:99999999999999999999", "mask"),
+        ("dot?svg=/tmp/file", "there is no option \"svg\""),
+        ("dot?json=1", "there is no option \"json\""),
+        ("dot?query=1,2;3", "row 2"),
+        ("--svg=x", "no mechanism"),
+        ("scaled-dot?scale=1&scale=2", "--scale"),
+        ("additive?tile=2", "--tile"),
+    ] {
+        let told = served.refusal(&format!("/api/explain/{path}"));
+        assert!(told.contains(expected), "{path}: {told}");
+    }
+    refused(
+        ["serve", "--explain", "flsh", "--no-open"],
+        2,
+        ["did you mean \"flash\"?"],
+    );
+}
+
+#[test]
+fn heads_of_encoder_decoders_are_switched_off() {
+    let folder = tempdir().unwrap();
+    for case in ["t5", "bart", "marian"] {
+        let model = crate::pretrained::model(case, folder.path());
+        let served = Served::start(&["--model", &model]);
+        let about = &served.get("/api/traces")["model"];
+        assert_eq!(about["changes_heads"], true, "{about}");
+        let ask = |ablation: Value| {
+            served.post(
+                "/api/look",
+                &json!({"text": "w1 w2 w3 w4", "ablation": ablation}),
+            )
+        };
+        let plain = ask(json!([]));
+        let changes = json!([
+            {"map": "encoder.self", "layer": 0, "head": 0, "change": "uniform"},
+            {"map": "decoder.cross", "layer": 0, "head": 1, "change": {"hide": {"query": 0, "key": 1}}},
+            {"map": "decoder.self", "layer": 1, "head": 0, "change": "off"},
+        ]);
+        let changed = ask(changes);
+        let id = changed["trace"].as_u64().unwrap();
+        assert_ne!(plain["alternatives"], changed["alternatives"], "{case}");
+        assert_eq!(
+            ask(json!([]))["alternatives"],
+            plain["alternatives"],
+            "{case}"
+        );
+        let listed = served.get("/api/traces");
+        let traces = listed["traces"].as_array().unwrap();
+        let trace = traces.iter().find(|one| one["id"] == id).unwrap();
+        let maps = trace["maps"].as_array().unwrap();
+        for (kind, head) in [
+            ("encoder.self", 0),
+            ("encoder.self", 1),
+            ("decoder.self", 1),
+            ("decoder.cross", 1),
+        ] {
+            let map = maps
+                .iter()
+                .position(|map| map["kind"] == kind && map["layer"] == 0)
+                .unwrap();
+            let window = served.bytes(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+            let found = served.get(&format!(
+                "/api/trace/{id}/query?map={map}&head={head}&query=0"
+            ));
+            let keys = found["keys"].as_array().unwrap();
+            assert!(!keys.is_empty(), "{case} {kind}");
+            for key in keys {
+                let at = 4 * key["position"].as_u64().unwrap() as usize;
+                let weight = f32::from_le_bytes(window[at..at + 4].try_into().unwrap());
+                assert_eq!(
+                    key["weight"].as_f64().unwrap() as f32,
+                    weight,
+                    "{case} {kind}: {key}"
+                );
+            }
+            assert!(
+                kind != "decoder.cross" || keys[1]["score"].is_null(),
+                "{case}: {found}"
+            );
+        }
+        let tree = served.get(&format!("/api/trace/{id}/generation"));
+        assert!(!tree["proposals"].as_array().unwrap().is_empty());
+    }
 }
 
 #[test]

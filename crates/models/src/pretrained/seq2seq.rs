@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use regard_kernels::{
-    Kind,
+    KernelError, Kind,
     matmul::Storage,
-    stack::{Observer, Stack},
+    stack::{ChangedHead, Observer, Stack},
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     source::{Expected, StackSource},
 };
 use crate::{
-    generate::{BeamConfig, Hypothesis, beam_search},
+    generate::{BeamConfig, Hypothesis, Recorder, SearchTree, beam_search},
     generator::expect_valid,
 };
 
@@ -275,13 +275,7 @@ impl Seq2SeqModel {
         let lengths: Vec<usize> = full.iter().map(|source| source.len()).collect();
         let mut found = vec![].into_iter();
         if !full.is_empty() {
-            let mut config = config.clone();
-            // The decoder reads all tokens but the last.
-            config.limit.most = config.limit.most.min(self.decoder.context());
-            let Writing { start, end, .. } = self.writing;
-            let rules = self.writing.rules.clone();
-            let reading = self.begin(&self.encode(&full, None)?, Kind::F32);
-            let mut searching = Searching::new(reading, 0, start, &[end], rules);
+            let (mut searching, config) = self.searching(&full, config)?;
             found = beam_search(&mut searching, &lengths, &config).into_iter();
         }
         let of = |source: &&[u32]| match source.is_empty() {
@@ -289,5 +283,62 @@ impl Seq2SeqModel {
             false => found.next().unwrap_or_default(),
         };
         Ok(sources.iter().map(of).collect())
+    }
+
+    /// The targets of one source, best first, and the tree of the search with the `listed` likeliest proposals of each step; its leaves
+    /// are the targets. A source without tokens has none.
+    ///
+    /// # Errors
+    /// [`InputError`].
+    pub fn write_tree(
+        &self,
+        source: &[u32],
+        config: &BeamConfig,
+        listed: usize,
+    ) -> Result<(Vec<Hypothesis>, SearchTree), InputError> {
+        if source.is_empty() {
+            return Ok(Default::default());
+        }
+        let (searching, config) = self.searching(&[source], config)?;
+        let mut recorder = Recorder::new(searching);
+        let found = beam_search(&mut recorder, &[source.len()], &config);
+        let found = found.into_iter().next().unwrap_or_default();
+        let texts: Vec<Vec<u32>> = found
+            .iter()
+            .map(|one| one.with_end(self.writing.end))
+            .collect();
+        let tree = recorder.tree(0, &texts, listed);
+        Ok((found, tree))
+    }
+
+    /// What a search steps through, and its limits: the decoder reads all tokens but the last.
+    fn searching(
+        &self,
+        sources: &[&[u32]],
+        config: &BeamConfig,
+    ) -> Result<(Searching<Reading<'_>>, BeamConfig), InputError> {
+        let mut config = config.clone();
+        config.limit.most = config.limit.most.min(self.decoder.context());
+        let Writing { start, end, .. } = self.writing;
+        let rules = self.writing.rules.clone();
+        let reading = self.begin(&self.encode(sources, None)?, Kind::F32);
+        Ok((Searching::new(reading, 0, start, &[end], rules), config))
+    }
+
+    /// Changes these heads of the encoder and of the decoder from now on, and no others.
+    ///
+    /// # Errors
+    /// [`KernelError`] for a head that is not there; then no head is changed.
+    pub fn change_heads(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), KernelError> {
+        self.encoder.change_heads(vec![])?;
+        self.decoder.stack_mut().change_heads(decoder)?;
+        self.encoder.change_heads(encoder).inspect_err(|_| {
+            // An empty list cannot be refused.
+            let _ = self.decoder.stack_mut().change_heads(vec![]);
+        })
     }
 }

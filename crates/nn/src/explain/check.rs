@@ -7,6 +7,9 @@ use crate::{AttentionError, mask::Locality};
 /// The most vectors on a side: larger tables would not be readable.
 const MOST: usize = 64;
 
+/// The longest vector, and the most rows of a matrix: without a matrix the identity of this size is used.
+const LONGEST: usize = 256;
+
 type Matrix = Vec<Vec<f64>>;
 
 /// Checks everything; returns the values.
@@ -92,6 +95,11 @@ fn matrix(field: &'static str, rows: &[Vec<f64>]) -> Result<usize, ExplainError>
         "at least one vector of one number",
         "give vectors such as \"1,2;3,4\": numbers parted by commas, vectors by semicolons",
     )?;
+    let advice = "a worked example is for reading; use Attention for more";
+    for found in [rows.len(), expected] {
+        let most = format!("at most {LONGEST} vectors of {LONGEST} numbers");
+        ensure(found <= LONGEST, field, found, most, advice)?;
+    }
     for (row, found) in rows.iter().map(Vec::len).enumerate() {
         if found != expected {
             let row = row + 1;
@@ -255,8 +263,15 @@ fn normalizer(example: &Example) -> Result<(), ExplainError> {
     if let Some(shift) = &parameters.shift {
         finite("shift", shift)?;
         let advice = "give the weights of the shifts -R ..= R, such as 0,0,1 for one to the right";
-        let (found, expected) = (shift.len(), "an odd number of weights");
-        ensure(found % 2 == 1, "shift", found, expected, advice)?;
+        let found = shift.len();
+        let expected = format!("an odd number of weights, at most {LONGEST}");
+        ensure(
+            found % 2 == 1 && found <= LONGEST,
+            "shift",
+            found,
+            expected,
+            advice,
+        )?;
         let lowest = shift.iter().copied().fold(0.0, f64::min);
         ensure(
             lowest == 0.0,

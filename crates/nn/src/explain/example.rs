@@ -212,12 +212,7 @@ impl Example {
         }
         if example.mechanism.is_sparse() {
             // Of three words hardly any would be hidden.
-            let entry = |token: usize, by: usize| f64::from(((token * by + 1) % 5) as u8) / 2.0;
-            let token = |token| vec![entry(token, 2), entry(token, 3)];
-            example.queries = (0..TOKENS).map(token).collect();
-            example.keys = example.queries.clone();
-            example.query_names = (0..TOKENS).map(|token| token.to_string()).collect();
-            example.key_names = example.query_names.clone();
+            example.read_tokens(TOKENS);
         }
         if let Normalizer::Sparsemax | Normalizer::Entmax15 = example.normalizer {
             let entries = example.queries.iter_mut().flatten();
@@ -231,6 +226,31 @@ impl Example {
             parameters.sharpening = Some(2.0);
         }
         Ok(example)
+    }
+
+    /// Takes so many tokens, which are called by their positions, as queries and as keys.
+    pub fn read_tokens(&mut self, count: usize) {
+        let entry = |token: usize, by: usize| f64::from(((token % 5 * by + 1) % 5) as u8) / 2.0;
+        let token = |token| vec![entry(token, 2), entry(token, 3)];
+        self.queries = (0..count).map(token).collect();
+        self.keys = self.queries.clone();
+        self.query_names = (0..count).map(|token| token.to_string()).collect();
+        self.key_names = self.query_names.clone();
+    }
+
+    /// `D` of local attention; `None` if all keys are seen.
+    pub fn half_width(&self) -> Option<usize> {
+        match self.locality {
+            Locality::Global => None,
+            Locality::Monotonic { half_width } | Locality::Predictive { half_width } => {
+                Some(half_width)
+            }
+        }
+    }
+
+    /// Whether its mechanism is a mask of long texts: a window, global positions, blocks.
+    pub fn is_sparse(&self) -> bool {
+        self.mechanism.is_sparse()
     }
 
     pub(super) fn of(mechanism: &'static catalogue::Mechanism) -> Self {

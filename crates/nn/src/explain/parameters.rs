@@ -75,6 +75,70 @@ impl Example {
         taken.map(|(name, ..)| *name).collect()
     }
 
+    /// The parameters that are read, with the default of each that is not given. There is no default of `softcap`; that of the sigmoid's
+    /// bias is the one of queries that see all keys.
+    ///
+    /// ```
+    /// use regard_nn::explain::Example;
+    ///
+    /// let filled = Example::on_words("scaled-dot")?.filled();
+    /// assert_eq!(filled.scale, Some(1.0 / 3f64.sqrt()));
+    /// assert_eq!(filled.beta, None);
+    /// # Ok::<(), regard_nn::explain::ExplainError>(())
+    /// ```
+    pub fn filled(&self) -> Parameters {
+        let given = self.parameters.clone();
+        let taken = self.takes();
+        let size = |rows: &[Vec<f64>]| rows.first().map_or(0, Vec::len);
+        let (query, key) = (size(&self.queries), size(&self.keys));
+        let keys = self.keys.len();
+        // A default of `name`, if it is read.
+        fn or<T>(given: Option<T>, taken: bool, default: T) -> Option<T> {
+            given.or(taken.then_some(default))
+        }
+        let reads = |name: &str| taken.contains(&name);
+        let identity = |size: usize| -> Vec<Vec<f64>> {
+            let one = |row: usize| (0..size).map(move |column| f64::from(u8::from(row == column)));
+            (0..size).map(|row| one(row).collect()).collect()
+        };
+        let query_weight = or(given.query_weight, reads("query weight"), identity(query));
+        let hidden = query_weight.as_ref().map_or(0, Vec::len);
+        let position_weight = or(
+            given.position_weight,
+            reads("position weight"),
+            identity(query),
+        );
+        let places = position_weight.as_ref().map_or(0, Vec::len);
+        let first = (0..keys).map(|key| f64::from(u8::from(key == 0))).collect();
+        Parameters {
+            scale: or(given.scale, reads("scale"), 1.0 / (query as f64).sqrt()),
+            softcap: given.softcap,
+            query_weight,
+            key_weight: or(given.key_weight, reads("key weight"), identity(key)),
+            vector: or(given.vector, reads("vector"), vec![1.0; hidden]),
+            bias: or(given.bias, reads("bias"), vec![0.0; hidden]),
+            gain: or(given.gain, reads("gain"), 1.0),
+            beta: or(given.beta, reads("beta"), 1.0),
+            sink: or(given.sink, reads("sink"), 0.0),
+            sigmoid_bias: or(
+                given.sigmoid_bias,
+                reads("sigmoid bias"),
+                -(keys as f64).ln(),
+            ),
+            draw: or(given.draw, reads("draw"), 0.5),
+            previous: or(given.previous, reads("previous"), first),
+            gate: or(given.gate, reads("gate"), 1.0),
+            shift: or(given.shift, reads("shift"), vec![0.0, 1.0, 0.0]),
+            sharpening: or(given.sharpening, reads("sharpening"), 1.0),
+            position_weight,
+            position_vector: or(
+                given.position_vector,
+                reads("position vector"),
+                vec![1.0; places],
+            ),
+        }
+    }
+
     /// The error for a parameter that nothing here reads.
     pub fn not_taken(&self, parameter: &'static str) -> ExplainError {
         let own = self.mechanism.normalizer == self.normalizer;

@@ -51,9 +51,26 @@ impl Sinusoidal {
     /// # Errors
     /// If `size` is 0.
     pub fn new(size: usize) -> Result<Self, AttentionError> {
+        Self::with_base(size, 10000.0)
+    }
+
+    /// The same with wavelengths from 2π to 2π · `base`.
+    ///
+    /// # Errors
+    /// If `size` is 0, or `base` is not a positive number.
+    pub fn with_base(size: usize, base: f64) -> Result<Self, AttentionError> {
         expect_positive("size", size)?;
+        if !(base > 0.0 && base.is_finite()) {
+            let advice = "give the ratio of the longest wavelength to the shortest";
+            return Err(AttentionError::value(
+                "base",
+                base,
+                "a positive number",
+                advice,
+            ));
+        }
         let frequencies = (0..size.div_ceil(2))
-            .map(|i| 10000f64.powf(-2.0 * i as f64 / size as f64))
+            .map(|i| base.powf(-2.0 * i as f64 / size as f64))
             .collect();
         Ok(Self { frequencies, size })
     }

@@ -840,3 +840,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn filled_parameters_are_the_defaults() {
+    for mechanism in &catalogue::MECHANISMS {
+        let example = Example::on_words(mechanism.name).unwrap();
+        let mut filled = example.clone();
+        filled.parameters = example.filled();
+        let (usual, filled) = (explain(&example).unwrap(), explain(&filled).unwrap());
+        for (a, b) in usual.weights.concat().iter().zip(filled.weights.concat()) {
+            assert!((a - b).abs() < 1e-12, "{}: {a} {b}", mechanism.name);
+        }
+    }
+}

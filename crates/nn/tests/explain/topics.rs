@@ -467,3 +467,33 @@ fn costs_count_what_the_mask_shows() {
             .all(|step| step.name != "cost")
     );
 }
+
+#[test]
+fn every_setting_has_a_worked_example() {
+    for topic in &topics::TOPICS {
+        let usual = topic.lesson().unwrap();
+        for setting in topic.settings {
+            assert!(setting.values.contains(&setting.default), "{}", topic.name);
+            let mut changes = false;
+            for &value in setting.values {
+                let lesson = topic.lesson_with(&[(setting.name, value)]).unwrap();
+                let name = format!("{} {} {value}", topic.name, setting.name);
+                changes |= lesson.steps != usual.steps;
+                assert!(value != setting.default || lesson == usual, "{name}");
+                let rows = lesson.steps.iter().flat_map(|step| &step.table.rows);
+                let mut cells = rows.flat_map(|row| &row.cells).flatten();
+                assert!(cells.all(|cell| cell.is_finite()), "{name}");
+            }
+            assert!(changes, "{} {}", topic.name, setting.name);
+            for value in [0, 1_000_000_000, usize::MAX] {
+                let error = topic
+                    .lesson_with(&[(setting.name, value)])
+                    .unwrap_err()
+                    .to_string();
+                assert!(error.contains(setting.name), "{error}");
+            }
+        }
+        let error = topic.lesson_with(&[("colour", 1)]).unwrap_err().to_string();
+        assert!(error.contains("`colour` is no parameter of"), "{error}");
+    }
+}

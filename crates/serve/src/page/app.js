@@ -4,6 +4,7 @@ import {
 } from "./common.js";
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
+import { explainPath, viewExplain } from "./explain.js";
 import { viewGeneration } from "./generation.js";
 import { viewHead } from "./head.js";
 import { viewImage } from "./image.js";
@@ -16,10 +17,13 @@ import { asksOf, viewTraining } from "./training.js";
 const VIEWS = [
   ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage], ["rollout", "Rollout", viewRollout],
   ["query", "Query and key", viewQuery], ["generation", "Generation", viewGeneration], ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
-  ["training", "Training", viewTraining],
+  ["training", "Training", viewTraining], ["explain", "Explain", viewExplain],
 ];
+// Views that need no trace.
+const ALONE = ["ask", "explain"];
 const shown = (view, trace) => {
   if (view === "ask") return catalogue.model !== null;
+  if (view === "explain") return catalogue.explains;
   if (trace?.training || view === "training") return view === "training" && Boolean(trace?.training);
   if (trace?.long) return ["overview", "head"].includes(view);
   if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
@@ -36,13 +40,13 @@ async function draw() {
   const mine = ++ticket;
   const trace = traceOf(state.trace);
   const possible = VIEWS.filter(([view]) => shown(view, trace));
-  if (!possible.some(([view]) => view === state.view)) state.view = possible[0]?.[0] ?? "ask";
+  if (!possible.some(([view]) => view === state.view)) state.view = trace ? possible[0]?.[0] ?? "overview" : catalogue.model ? "ask" : "explain";
   frame(trace, possible);
   const view = VIEWS.find(([view]) => view === state.view);
   let nodes;
   try {
-    if (!trace && state.view !== "ask") throw new Told("There is nothing to show: start the server with traces or a model.");
-    if (trace && !trace.maps.length && !["ask", "training"].includes(state.view)) throw new Told("This trace has no maps.");
+    if (!shown(state.view, trace)) throw new Told("There is nothing to show: start the server with traces or a model.");
+    if (trace && !trace.maps.length && ![...ALONE, "training"].includes(state.view)) throw new Told("This trace has no maps.");
     nodes = await view[2](trace);
   } catch (error) {
     // A later draw has taken its place.
@@ -69,14 +73,18 @@ function frame(trace, possible) {
     href: address({ view }), textContent: name, "aria-current": view === state.view ? "page" : null, "data-focus": `view-${view}`,
     onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); set({ view }); } },
   })));
-  const texts = trace && state.view !== "ask"
+  const texts = trace && !ALONE.includes(state.view)
     ? [h("span", { className: "faint", textContent: trace.model }), " ", trace.source && token(trace.source), trace.target && " → ", trace.target && token(trace.target)]
     : [];
   $("texts").replaceChildren(...texts.filter(Boolean));
   $("texts").hidden = !texts.length;
   const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
-  $("export").hidden = !trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training";
+  const offer = (path) => $("export").querySelector(".menu").replaceChildren(...formats.map(([format, name]) => h("a", {
+    href: path(format), download: `regard-${state.view}.${format}`, textContent: name,
+  })));
+  $("export").hidden = state.view !== "explain" && (!trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training");
   if ($("export").hidden) return;
+  if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
   const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
   if (trace.long) more.heads = list(state.heads)[0] ?? 0;
@@ -85,16 +93,14 @@ function frame(trace, possible) {
   if (state.view === "compare") {
     Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: state.heads2 });
   }
-  $("export").querySelector(".menu").replaceChildren(...formats.map(([format, name]) => h("a", {
-    href: pictureAddress(trace, state.view, format, more), download: `regard-${state.view}.${format}`, textContent: name,
-  })));
+  offer((format) => pictureAddress(trace, state.view, format, more));
 }
 
 /* ---- keys ---- */
 
 function move(layers, heads) {
   const trace = traceOf(state.trace);
-  if (!trace?.maps.length || state.view === "ask") return;
+  if (!trace?.maps.length || ALONE.includes(state.view)) return;
   const index = currentMap(trace);
   const map = trace.maps[index];
   if (layers) {
@@ -116,7 +122,7 @@ document.addEventListener("keydown", (event) => {
   if (view && event.key !== "0" && shown(view, traceOf(state.trace))) return set({ view });
   const act = {
     ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1), ArrowUp: () => move(1, 0), ArrowDown: () => move(-1, 0),
-    a: () => set({ heads: "" }), t: () => set({ table: state.table === "1" ? "" : "1" }), Escape: () => set({ chosen: "", key: "", node: "" }),
+    e: () => catalogue.explains && set({ view: "explain" }), a: () => set({ heads: "" }), t: () => set({ table: state.table === "1" ? "" : "1" }), Escape: () => set({ chosen: "", key: "", node: "" }),
   }[event.key];
   if (!act || event.defaultPrevented) return;
   if (event.key.startsWith("Arrow") && state.view === "overview") return;

@@ -145,9 +145,18 @@ function fill(box) {
     h("button", { type: "submit", className: "main", textContent: "Look", title: "Ctrl and Enter", disabled: Boolean(asked.busy), "data-focus": "look" }));
   const parts = [form];
   if (asked.error) parts.push(h("p", { className: "alert", role: "alert", textContent: asked.error }));
-  if (asked.plain) parts.push(answers(), ...catalogue.model.changes_heads ? [matter()] : []);
+  if (kind.startsWith("image")) parts.push(kept());
+  if (asked.plain) parts.push(answers(), catalogue.model.changes_heads ? matter() : h("p", { className: "faint", id: "unchanged", textContent: "The heads of this model cannot be changed here: it gives its weights alone." }));
   box.replaceChildren(...parts);
   if (focus) box.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
+}
+
+// The address holds the number of a look, but no image.
+function kept() {
+  const look = catalogue.traces.find((trace) => trace.asked && String(trace.id) === state.trace);
+  if (asked.plain) return h("p", { className: "faint", id: "kept", textContent: `A link cannot hold the image: it opens look ${asked.plain.trace}, while this server runs and keeps it.` });
+  if (look) return h("p", { id: "kept" }, `This link is of look ${look.id}, whose image the server has kept: `, h("a", { href: address({ view: "overview" }), textContent: "see what it looked at" }), ".");
+  return state.trace === "" ? "" : h("p", { className: "alert", id: "kept", textContent: `Look ${state.trace} is no longer kept: choose the image again.` });
 }
 
 function answers() {

@@ -32,7 +32,7 @@ const DEFAULTS = {
   view: "overview", several: "", trace: "", words: "", map: "", heads: "", by: "mean", sort: "layer", role: "", mode: "map", beside: "",
   window: "", least: "0", chosen: "", direction: "from", trace2: "", map2: "", heads2: "", table: "", overlay: "smooth",
   cells: "max", text: "", target: "", off: "", other: "", pool: "mean", query: "", key: "", order: "", node: "", write: "0", temperature: "0", seed: "0",
-  along: "updates", layers: "",
+  along: "updates", layers: "", topic: "", given: "",
 };
 export const state = { ...DEFAULTS };
 let render = () => {};
@@ -99,7 +99,7 @@ const readWeights = async (response) => ({
 });
 export const getWeights = (path) => cached(path, readWeights);
 
-export const catalogue = { traces: [], model: null };
+export const catalogue = { traces: [], model: null, explains: false };
 export async function readCatalogue() {
   Object.assign(catalogue, await (await request("api/traces")).json());
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use regard_kernels::Attention;
 use regard_serve::{
-    Ablation, Alternative, Change, Config, Input, InputKind, Model, Opened, Running, Seen,
+    Ablation, Alternative, Change, Config, Contents, Control, ControlKind, Explainable, Explained,
+    ExplainedGroup, ExplainedStep, Explainer, Input, InputKind, Model, Opened, Running, Seen,
     ServeError, serve,
 };
 use regard_trace::long::Piece;
@@ -333,6 +334,90 @@ impl Model for Slow {
 }
 
 /// A server on a free port, stopped when dropped.
+/// Explains `double`: each number of `x` times `by`.
+pub struct Double;
+
+impl Explainer for Double {
+    fn list(&self) -> Vec<ExplainedGroup> {
+        let entries = vec![Explainable {
+            name: "double".into(),
+            aliases: vec!["twice".into()],
+            about: "a product".into(),
+        }];
+        vec![ExplainedGroup {
+            name: "Mechanisms".into(),
+            entries,
+        }]
+    }
+
+    fn explain(&self, name: &str, options: &[(String, String)]) -> Result<Explained, String> {
+        if !["double", "twice"].contains(&name) {
+            return Err(format!("there is no {name:?}; did you mean \"double\"?"));
+        }
+        let (mut x, mut by, mut mask) = (vec![1.0, 2.0], 2.0, "window:3 & causal".to_owned());
+        let number = |text: &str| -> Result<f64, String> {
+            let number = text.parse().ok().filter(|x: &f64| x.is_finite());
+            number.ok_or_else(|| format!("{text:?} is no number"))
+        };
+        for (option, value) in options {
+            match option.as_str() {
+                "x" => x = value.split(',').map(number).collect::<Result<_, _>>()?,
+                "by" => by = number(value)?,
+                "mask" => mask.clone_from(value),
+                _ => return Err(format!("there is no option {option:?}")),
+            }
+        }
+        let text: Vec<String> = x.iter().map(f64::to_string).collect();
+        let matrix = ControlKind::Matrix {
+            rows: vec!["<b>x</b>".into()],
+            least: -5.0,
+            most: 5.0,
+            step: 0.5,
+        };
+        let slider = ControlKind::Slider {
+            least: 0.0,
+            most: 10.0,
+            step: 0.5,
+        };
+        let usages = vec!["window:WIDTH".into()];
+        Ok(Explained {
+            name: "double".into(),
+            summary: "a product".into(),
+            formula: "y = by x".into(),
+            source: "Here 2026".into(),
+            command: format!("regard explain double {options:?}"),
+            steps: vec![ExplainedStep {
+                name: "y".into(),
+                formula: "by x".into(),
+                columns: x.iter().map(f64::to_string).collect(),
+                rows: vec![(
+                    "y".into(),
+                    x.iter().map(|x| Some(by * x)).chain([None]).collect(),
+                )],
+            }],
+            remarks: vec![format!("the mask is {mask}")],
+            svg: format!(
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 90 30\" width=\"90\" height=\"30\"><text y=\"20\">{by}</text></svg>"
+            ),
+            text: format!("times {by}"),
+            controls: vec![
+                Control::new("by", "the factor", slider, by.to_string()),
+                Control::new("x", "numbers", matrix, text.join(",")),
+                Control::new("mask", "a mask", ControlKind::Text { usages }, mask),
+            ],
+        })
+    }
+}
+
+/// A server of worked examples alone.
+pub fn explaining() -> Server {
+    let contents = Contents {
+        explainer: Some(Box::new(Double)),
+        ..Contents::default()
+    };
+    Server::of(Config::default(), contents)
+}
+
 pub struct Server {
     pub running: Running,
     thread: Option<JoinHandle<Result<(), ServeError>>>,
@@ -340,11 +425,20 @@ pub struct Server {
 
 impl Server {
     pub fn start(config: Config, traces: Vec<Opened>, model: Option<Box<dyn Model>>) -> Self {
+        Self::of(
+            config,
+            Contents {
+                traces,
+                model,
+                explainer: None,
+            },
+        )
+    }
+
+    pub fn of(config: Config, contents: Contents) -> Self {
         let (sender, receiver) = channel();
         let thread = std::thread::spawn(move || {
-            serve(config, traces, model, |running| {
-                sender.send(running).unwrap()
-            })
+            serve(config, contents, |running| sender.send(running).unwrap())
         });
         Self {
             running: receiver.recv().expect("the server starts"),

@@ -15,12 +15,59 @@ const DEFAULT_SIZE: usize = 8;
 /// # Errors
 /// A mask that cannot be read or has other sizes, a picture that cannot be written.
 pub fn run(options: &Explain) -> Result<(), Failure> {
-    if let Some(option) = options.of_mechanisms() {
+    let settings = options
+        .settings()
+        .into_iter()
+        .map(|(name, _)| name.to_owned());
+    let digits = options.output.digits.map(|_| "digits".to_owned());
+    let foreign = options.of_mechanisms().into_iter().chain(settings);
+    if let Some(option) = foreign.chain(digits).next() {
         return Err(Failure::Usage(format!(
             "--{option} is an option of mechanisms; `regard explain mask` has --mask, --causal, --size, --svg, --png, \
              --html, --json and --quiet"
         )));
     }
+    let Drawn {
+        text,
+        seen,
+        drawn,
+        count,
+        told,
+        svg,
+    } = draw(options)?;
+    picture::write(options, &text, &told, || svg.clone())?;
+    if options.output.json {
+        let [queries, keys] = [seen.len(), seen.first().map_or(0, Vec::len)];
+        let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
+        return output::print(&format!("{}\n", serde_json::to_string(&value)?));
+    }
+    output::print(match options.output.quiet {
+        true => &drawn,
+        false => &told,
+    })
+}
+
+/// A mask as picture and text.
+pub struct Drawn {
+    /// The mask as it is written.
+    pub text: String,
+    /// Whether each query sees each key, `[queries][keys]`.
+    pub seen: Vec<Vec<bool>>,
+    /// A square for each pair, as text.
+    pub drawn: String,
+    /// How many pairs are seen.
+    pub count: usize,
+    /// The same with the number of pairs.
+    pub told: String,
+    /// The picture.
+    pub svg: String,
+}
+
+/// Draws the mask that the options name.
+///
+/// # Errors
+/// No mask, one that cannot be read, one that has other sizes.
+pub fn draw(options: &Explain) -> Result<Drawn, Failure> {
     let Some(text) = masked(options.mask_to_draw.clone(), options) else {
         return Err(Failure::Usage(
             "which mask? Name one, as in `regard explain mask window:3 --causal`; `regard explain --list` names \
@@ -35,8 +82,8 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         (queries.unwrap_or(length), length)
     });
     let seen = mask.table(queries, keys).map_err(refused)?;
-    let drawing = MaskPicture::new(&text, seen.clone());
-    let (count, of) = drawing.share();
+    let picture = MaskPicture::new(&text, seen.clone());
+    let (count, of) = picture.share();
     let drawn = mask.picture(queries, keys).map_err(refused)?;
     let positions = match mask.names_positions() {
         true => "; positions count from 0",
@@ -48,13 +95,13 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
          {count} of {of} pairs seen ({percent:.1} %)\n",
         visible(&text)
     );
-    picture::write(options, &text, &told, || drawing.svg())?;
-    if options.output.json {
-        let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
-        return output::print(&format!("{}\n", serde_json::to_string(&value)?));
-    }
-    output::print(match options.output.quiet {
-        true => &drawn,
-        false => &told,
+    let svg = picture.svg();
+    Ok(Drawn {
+        text,
+        seen,
+        drawn,
+        count,
+        told,
+        svg,
     })
 }

@@ -7,12 +7,15 @@
 //! | [`topic`] | whole layers and algorithms |
 //! | [`print`] | steps and lists as text |
 //! | [`picture`] | bars, maps and arrows |
+//! | [`page`] | the same for the viewer: what the options can change, as sliders |
 
 mod mask;
+mod page;
 mod picture;
 mod print;
 mod topic;
 
+pub(super) use page::{Explanations, known};
 pub(super) use print::columns;
 
 use burn::tensor::Device;
@@ -33,6 +36,9 @@ use crate::{arguments::Explain, failure::Failure, output};
 /// The name that asks for a mask in place of a mechanism.
 const MASK: &str = "mask";
 
+/// The most tokens of `--length`.
+const MOST_TOKENS: usize = 64;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -47,18 +53,6 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     }
     if let Ok(found) = topics::find(name) {
         return topic::run(found, options);
-    }
-    if let Some(extra) = &options.mask_to_draw {
-        return Err(Failure::Usage(format!(
-            "unexpected argument {extra:?} after {name:?}; a mask of its own is drawn by \
-             `regard explain mask {extra:?}`, one on a mechanism is given by --mask"
-        )));
-    }
-    if options.output.size.is_some() {
-        return Err(Failure::Usage(
-            "--size is for `regard explain mask`; a mechanism has as many queries and keys as are given"
-                .to_owned(),
-        ));
     }
     let example = example(name, options)?;
     if options.output.path {
@@ -77,12 +71,8 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         steps,
         ..
     } = &explanation;
-    let text = print::text(
-        &print::head(mechanism, source, &[summary, formula]),
-        steps,
-        print::DIGITS,
-        options,
-    );
+    let head = print::head(mechanism, source, &[summary, formula]);
+    let text = print::text(&head, steps, print::DIGITS, options);
     picture::write(options, mechanism, &text, || {
         picture::draw(&example, &explanation).svg()
     })?;
@@ -121,6 +111,18 @@ fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
 
 /// The example of a preset or mechanism, with the options applied to it.
 fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
+    if let Some(extra) = &options.mask_to_draw {
+        return Err(Failure::Usage(format!(
+            "unexpected argument {extra:?} after {name:?}; a mask of its own is drawn by \
+             `regard explain mask {extra:?}`, one on a mechanism is given by --mask"
+        )));
+    }
+    if options.output.size.is_some() {
+        return Err(Failure::Usage(
+            "--size is for `regard explain mask`; a mechanism has as many queries and keys as are given"
+                .to_owned(),
+        ));
+    }
     let given = options.parameters();
     let (vectors, mechanism) = (&options.vectors, &options.mechanism);
     let preset = presets::find(name).ok();
@@ -129,6 +131,22 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
         (None, None) => named(name, Example::on_words)?,
         (None, Some(_)) => named(name, Example::new)?,
     };
+    for (setting, count) in options.settings() {
+        if setting != "length" {
+            return Err(refused(example.not_taken(setting)));
+        }
+        if preset.is_some() || vectors.query.is_some() {
+            return Err(Failure::Usage(
+                "--length is for mechanisms without vectors: it gives them tokens as queries and keys".to_owned(),
+            ));
+        }
+        if !(1..=MOST_TOKENS).contains(&count) {
+            return Err(Failure::Usage(format!(
+                "--length {count}: expected 1 to {MOST_TOKENS}"
+            )));
+        }
+        example.read_tokens(count);
+    }
     match (&vectors.query, &vectors.keys) {
         (Some(queries), Some(keys)) => {
             example.queries = queries.0.clone();
@@ -153,7 +171,9 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
     if let Some(normalizer) = &mechanism.normalizer {
         example.normalizer = Normalizer::named(normalizer).map_err(refused)?;
     }
-    example.mask = masked(example.mask.take(), options);
+    let own = example.mask.take();
+    let in_place = example.is_sparse() && mechanism.mask.is_some();
+    example.mask = masked(own.filter(|_| !in_place), options);
     if let Some(half_width) = mechanism.half_width {
         example.locality = match example.locality {
             Locality::Monotonic { .. } => Locality::Monotonic { half_width },
@@ -234,8 +254,8 @@ fn refusal(error: ExplainError) -> String {
         } => {
             let taken: Vec<String> = taken.iter().map(|name| option(name)).collect();
             format!(
-                "{} is no option of {mechanism}, which has {}; every mechanism also has --mask, --causal and \
-                 --normalizer",
+                "{} is no option of {mechanism}, which has {}; every mechanism also has --mask, --causal, --normalizer \
+                 and --length",
                 option(parameter),
                 taken.join(", ")
             )

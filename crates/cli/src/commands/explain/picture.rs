@@ -222,7 +222,7 @@ fn arrows(example: &Example, explanation: &Explanation) -> Option<Vectors> {
 }
 
 /// The special properties of the mechanism, in sentences with its numbers.
-fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
+pub fn remarks(example: &Example, explanation: &Explanation) -> Vec<String> {
     let parameters = &example.parameters;
     let short = |value: f64| number(value, DIGITS);
     let each = |of: &dyn Fn(usize) -> f64| each_query(explanation, |query| short(of(query)));

@@ -17,10 +17,12 @@ use regard_serve::{
 };
 use regard_trace::{Kind, Trace};
 use regard_train::{
-    ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation,
+    ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation as Settings,
+    translator::Translation,
 };
 
 use super::pretrained::{Opened, TextModel, input_of};
+use crate::commands::seq2seq::TextToText;
 use crate::failure::Failure;
 
 /// Alternatives that the page lists.
@@ -34,7 +36,8 @@ fn sentence(error: impl Display) -> String {
     error.to_string()
 }
 
-fn failed(failure: Failure) -> String {
+/// What went wrong, for the person at the page.
+pub fn failed(failure: Failure) -> String {
     match failure {
         Failure::Usage(message) | Failure::Interrupted(message) => message,
         Failure::Error(error) => sentence(error),
@@ -120,28 +123,116 @@ fn hypotheses(
     Ok(answered(best.ok_or(none)?, alternatives))
 }
 
-/// Translates a text.
+/// What translates: its search, and its heads, which can be changed and observed.
+trait Translates: Send {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String>;
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String>;
+    fn token(&self, id: u32) -> Result<String, String>;
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String>;
+}
+
+/// All hypotheses of the beam.
+fn settings(translator: &Translator) -> Settings {
+    Settings {
+        n_best: translator.settings().beam,
+        ..translator.settings().clone()
+    }
+}
+
+impl Translates for Translator {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String> {
+        self.change_heads(encoder, decoder).map_err(sentence)
+    }
+
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
+        let settings = settings(self);
+        let listed = settings.beam.max(PROPOSED);
+        self.search_tree(text, &settings, listed).map_err(sentence)
+    }
+
+    fn token(&self, id: u32) -> Result<String, String> {
+        self.token(id).map_err(sentence)
+    }
+
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String> {
+        self.query(text, &settings(self), rank, kind, at)
+            .map_err(sentence)
+    }
+}
+
+impl Translates for TextToText {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String> {
+        self.change_heads(encoder, decoder).map_err(sentence)
+    }
+
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
+        let listed = self.settings().beam.max(PROPOSED);
+        self.search_tree(text, listed).map_err(sentence)
+    }
+
+    fn token(&self, id: u32) -> Result<String, String> {
+        self.token(id).map_err(sentence)
+    }
+
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String> {
+        self.query(text, rank, kind, at).map_err(sentence)
+    }
+}
+
+/// Translates a text, or rewrites it.
 pub struct Translations {
     name: String,
-    translator: Translator,
+    translator: Box<dyn Translates>,
     /// Whether its heads can be changed and its queries shown.
     opened: bool,
 }
 
 impl Translations {
+    /// A translator that was trained here.
     pub fn new(name: &str, mut translator: Translator) -> Self {
         Self {
             name: name.to_owned(),
             opened: translator.open_heads(),
-            translator,
+            translator: Box::new(translator),
         }
     }
 
-    /// All hypotheses of the beam.
-    fn settings(&self) -> Translation {
-        Translation {
-            n_best: self.translator.settings().beam,
-            ..self.translator.settings().clone()
+    /// An encoder-decoder that others have trained.
+    pub fn pretrained(name: &str, model: TextToText) -> Self {
+        Self {
+            name: name.to_owned(),
+            opened: true,
+            translator: Box::new(model),
         }
     }
 
@@ -160,8 +251,7 @@ impl Translations {
                 false => decoder.push(changed),
             }
         }
-        let changed = self.translator.change_heads(encoder, decoder);
-        changed.map_err(sentence)
+        self.translator.change(encoder, decoder)
     }
 }
 
@@ -180,11 +270,8 @@ impl Model for Translations {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
-        let settings = self.settings();
-        let listed = settings.beam.max(PROPOSED);
-        let found = (self.translator).search_tree(&input.text, &settings, listed);
-        let (found, tree) = found.map_err(sentence)?;
-        let text = |id| self.translator.token(id).map_err(sentence);
+        let (found, tree) = self.translator.search(&input.text)?;
+        let text = |id| self.translator.token(id);
         let traces = found.iter().map(|one| one.trace.clone()).collect();
         let generation = generation(tree, traces, text)?;
         let all = found.into_iter();
@@ -211,8 +298,8 @@ impl Model for Translations {
         let kind = kinds.into_iter().find(|kind| kind.name() == place.map);
         let kind = kind.ok_or_else(|| format!("there is no attention {:?}", place.map))?;
         let at = [place.layer, place.head, place.query];
-        let found = (self.translator).query(&input.text, &self.settings(), place.rank, kind, at);
-        found.map_err(sentence)?.ok_or_else(no_query)
+        let found = (self.translator).query(&input.text, place.rank, kind, at);
+        found?.ok_or_else(no_query)
     }
 }
 

@@ -7,17 +7,18 @@ use std::path::Path;
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_serve::{
-    Ablation, Config, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running, Seen,
-    ServeError, serve,
+    Ablation, Config, Contents, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running,
+    Seen, ServeError, serve,
 };
 use regard_train::{
     Registry, Translator,
     tasks::{Captioning, ImageClassification, LanguageModelling, Translation, VisualQuestions},
 };
 
-use super::pretrained;
+use super::{explain, pretrained, seq2seq::TextToText};
 use crate::{arguments::Serve, failure::Failure, models, output};
 use asked::Texts;
+pub(super) use asked::failed as told;
 
 /// Serves until Ctrl-C.
 ///
@@ -38,13 +39,21 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
     for path in &options.traces {
         traces.extend(Opened::read(path)?);
     }
-    let wanted = options.model.is_some() || traces.is_empty();
+    if let Some(name) = &options.explain {
+        explain::known(name)?;
+    }
+    let wanted = options.model.is_some() || traces.is_empty() && options.explain.is_none();
     options.compute.run(None, |device| {
         let model = match wanted {
             true => Some(Pooled::boxed(open(options, device)?)?),
             false => None,
         };
-        serve(config, traces, model, |running| tell(options, &running)).map_err(failure)
+        let contents = Contents {
+            traces,
+            model,
+            explainer: Some(Box::new(explain::Explanations)),
+        };
+        serve(config, contents, |running| tell(options, &running)).map_err(failure)
     })
 }
 
@@ -61,10 +70,14 @@ fn tell(options: &Serve, running: &Running) {
             "whoever reaches {address} and knows the token can ask the model and see the traces"
         ));
     }
+    let url = match &options.explain {
+        Some(name) => format!("{}#view=explain&topic={name}", running.url),
+        None => running.url.clone(),
+    };
     // A closed standard output is no reason to end.
-    let _ = output::print(&format!("{}\n", running.url));
+    let _ = output::print(&format!("{url}\n"));
     if !options.no_open
-        && let Err(error) = open::that_detached(&running.url)
+        && let Err(error) = open::that_detached(&url)
     {
         warn(format!(
             "no browser could be opened ({error}); open the address yourself"
@@ -173,10 +186,8 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     }
     let opened = pretrained::Opened::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
-        return Err(Failure::Usage(format!(
-            "--model {name}: the viewer asks pretrained models of one text; look at this one by a trace: `regard look --model {name} --trace \
-             look.safetensors TEXT`, `regard serve look.safetensors`"
-        )));
+        let model = TextToText::read(opened, options.stored.storage(), "")?;
+        return Ok(Box::new(asked::Translations::pretrained(name, model)));
     }
     let model = opened.model(options.stored.storage())?;
     Ok(Box::new(Texts::new(name, opened, model)))

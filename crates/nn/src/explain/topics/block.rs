@@ -1,6 +1,6 @@
 //! One Transformer block, from its input to its output.
 
-use super::{Lesson, drawn, rows, sentence, sequence};
+use super::{Lesson, drawn, rows, sentence, sequence, side_by_side};
 use crate::{
     Path,
     dropout::DropoutRng,
@@ -11,9 +11,10 @@ use crate::{
 
 pub(super) fn block(lesson: &mut Lesson) -> Result<(), ExplainError> {
     let (words, x) = sentence();
+    let heads = lesson.number("heads");
     let config = StackConfig {
         feed_forward: 6,
-        ..StackConfig::new(4, 2)
+        ..StackConfig::new(4, heads)
     };
     let stack = drawn(1.0, |initializer| config.encoder(1, initializer))?;
     let options = StackOptions {
@@ -40,12 +41,12 @@ pub(super) fn block(lesson: &mut Lesson) -> Result<(), ExplainError> {
         lesson.step(
             Quantity::Weights,
             name,
-            "softmax(Q Kᵀ / √2)",
+            format!("softmax(Q Kᵀ / √{})", x[0].len() / heads),
             sides,
             &weights.to_vec(),
         );
     }
-    let formula = "Concat(head_1, head_2) W_O";
+    let formula = format!("{} W_O", side_by_side(heads));
     lesson.matrix("attention", formula, &words, &reported("attention output"));
     lesson.row();
     let formula = "x + attention: what was there stays";

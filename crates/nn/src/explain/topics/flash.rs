@@ -10,12 +10,10 @@
 use super::{Lesson, Matrix, named, numbered, sentence};
 use crate::explain::{Example, ExplainError, Quantity, explain};
 
-/// Keys of a tile.
-const TILE: usize = 2;
-
 pub(super) fn flash(lesson: &mut Lesson) -> Result<(), ExplainError> {
     let (query_names, x) = sentence();
-    let key_names = numbered("k", 6);
+    let (length, tile_size) = (lesson.number("length"), lesson.number("tile"));
+    let key_names = numbered("k", length);
     let key = |i: usize| {
         vec![
             (i % 3) as f64,
@@ -27,10 +25,10 @@ pub(super) fn flash(lesson: &mut Lesson) -> Result<(), ExplainError> {
     let value = |i: usize| vec![i as f64, 5.0 - i as f64];
     let mut example = Example::new("scaled-dot")?;
     example.queries = x;
-    example.keys = (0..6).map(key).collect();
-    example.values = Some((0..6).map(value).collect());
+    example.keys = (0..length).map(key).collect();
+    example.values = Some((0..length).map(value).collect());
     let plain = explain(&example)?;
-    let values: Matrix = (0..6).map(value).collect();
+    let values: Matrix = (0..length).map(value).collect();
 
     for (name, formula, names, rows) in [
         ("queries", "q, as given", &query_names, &example.queries),
@@ -50,8 +48,8 @@ pub(super) fn flash(lesson: &mut Lesson) -> Result<(), ExplainError> {
     );
     let mut running = vec![Running::default(); query_names.len()];
     let columns = named(&["factor", "m", "l", "o₁", "o₂"]);
-    for (tile, keys) in key_names.chunks(TILE).enumerate() {
-        let first = tile * TILE;
+    for (tile, keys) in key_names.chunks(tile_size).enumerate() {
+        let first = tile * tile_size;
         let scores: Matrix = plain
             .scores
             .iter()

@@ -1,6 +1,6 @@
 //! Self-attention, several heads, cross-attention.
 
-use super::{Lesson, Matrix, drawn, named, numbered, rows, sentence, sequence};
+use super::{Lesson, Matrix, drawn, named, numbered, rows, sentence, sequence, side_by_side};
 use crate::{
     AttentionOptions, Observe, Path,
     explain::{ExplainError, Quantity, table::number},
@@ -9,23 +9,32 @@ use crate::{
 };
 
 pub(super) fn self_attention(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    let config = MultiHeadConfig {
-        head_size: Some(2),
-        value_size: Some(2),
-        ..MultiHeadConfig::new(4, 1)
-    };
-    attend(lesson, config, None)
+    attend(lesson, of_size_two(MultiHeadConfig::new(4, 1)), None)
 }
 
 pub(super) fn multi_head(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    attend(lesson, MultiHeadConfig::new(4, 2), None)
+    let config = of_size_two(MultiHeadConfig::new(4, lesson.number("heads")));
+    attend(lesson, config, None)
+}
+
+/// Heads of size 2, however many there are.
+fn of_size_two(config: MultiHeadConfig) -> MultiHeadConfig {
+    MultiHeadConfig {
+        head_size: Some(2),
+        value_size: Some(2),
+        ..config
+    }
 }
 
 pub(super) fn grouped_query(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    attend(lesson, MultiHeadConfig::grouped_query(4, 2, 1), None)?;
-    lesson.remark(
-        "Both heads read the same keys and values, so a cache of them takes half the memory; their queries differ.",
-    );
+    let heads = lesson.number("heads");
+    let config = of_size_two(MultiHeadConfig::grouped_query(4, heads, 1));
+    attend(lesson, config, None)?;
+    lesson.remark(match heads {
+        1 => "With one head this is multi-head attention: nobody shares its keys and values.".to_owned(),
+        2 => "Both heads read the same keys and values, so a cache of them takes half the memory; their queries differ.".to_owned(),
+        _ => format!("All heads read the same keys and values, so a cache of them takes 1/{heads} of the memory; their queries differ."),
+    });
     Ok(())
 }
 
@@ -45,7 +54,7 @@ pub(super) fn cross_attention(lesson: &mut Lesson) -> Result<(), ExplainError> {
 }
 
 /// The numbers of heads.
-const SUPERSCRIPTS: [&str; 2] = ["¹", "²"];
+const SUPERSCRIPTS: [&str; 4] = ["¹", "²", "³", "⁴"];
 
 /// The steps of a layer over the sentence, or over the sentence and a source.
 fn attend(
@@ -53,7 +62,7 @@ fn attend(
     config: MultiHeadConfig,
     source: Option<(Vec<String>, Matrix)>,
 ) -> Result<(), ExplainError> {
-    let is_plain = config.heads == 1 && source.is_none();
+    let is_plain = lesson.mechanism == "self-attention";
     let (queries, x) = sentence();
     let (keys, y) = source
         .clone()
@@ -176,7 +185,7 @@ fn attend(
             .collect();
         lesson.matrix(
             "concatenation",
-            "Concat(head_1, head_2): contexts side by side",
+            format!("{}: contexts side by side", side_by_side(heads)),
             &queries,
             &joined,
         );
@@ -184,10 +193,9 @@ fn attend(
     let matrix = rows(layer.output.weight.val());
     let (from, to) = (numbered("", matrix.len()), numbered("", matrix[0].len()));
     lesson.step(Quantity::Vectors, "W_O", "learned", [&from, &to], &matrix);
-    let formula = if heads > 1 {
-        "Concat(head_1, head_2) W_O"
-    } else {
-        "contexts W_O"
+    let formula = match heads {
+        1 => "contexts W_O".to_owned(),
+        _ => format!("{} W_O", side_by_side(heads)),
     };
     lesson.matrix("output", formula, &queries, &output);
     Ok(())

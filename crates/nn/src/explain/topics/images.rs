@@ -114,7 +114,8 @@ pub(super) fn squeeze_excite(lesson: &mut Lesson) -> Result<(), ExplainError> {
 }
 
 pub(super) fn cbam(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    let config = CbamConfig::new(2).with_reduction(1).with_kernel(3);
+    let kernel = lesson.number("kernel");
+    let config = CbamConfig::new(2).with_reduction(1).with_kernel(kernel);
     let layer = drawn(1.0, |initializer| config.init(initializer))?;
     let (attended, record) = recorded(|| layer.attend(map()));
     let attended = attended?;
@@ -135,11 +136,11 @@ pub(super) fn cbam(lesson: &mut Lesson) -> Result<(), ExplainError> {
         "of x' = M_c x",
         &maximum.to_vec(),
     );
-    let formula = "M_s = σ(convolution of both, 3 × 3)";
+    let formula = format!("M_s = σ(convolution of both, {kernel} × {kernel})");
     lesson.maps(
         Weights,
         "spatial gate",
-        formula,
+        &formula,
         &rows(attended.spatial_gate),
     );
     lesson.row();
@@ -254,20 +255,24 @@ pub(super) fn residual(lesson: &mut Lesson) -> Result<(), ExplainError> {
 
 pub(super) fn patches(lesson: &mut Lesson) -> Result<(), ExplainError> {
     let image = channels()[..SIDE].to_vec();
-    let config = PatchEmbeddingConfig::new([SIDE; 2], [2; 2], 1, 3);
+    let patch = lesson.number("patch");
+    let (pixels, count) = (patch * patch, (SIDE / patch).pow(2));
+    let config = PatchEmbeddingConfig::new([SIDE; 2], [patch; 2], 1, 3);
     let mut embedding = drawn(1.0, |initializer| config.init(initializer))?;
     // They start near 0.
-    let learned = (0..15).map(|i| f64::from(i % 4) / 10.0).collect();
-    embedding.positions = Some(Param::from_tensor(tensor(learned, [5, 3])));
-    let pixels = tensor(image.concat(), [1, 1, SIDE, SIDE]);
-    let (tokens, record) = recorded(|| embedding.forward(pixels));
+    let learned = (0..3 * (1 + count))
+        .map(|i| (i % 4) as f64 / 10.0)
+        .collect();
+    embedding.positions = Some(Param::from_tensor(tensor(learned, [1 + count, 3])));
+    let input = tensor(image.concat(), [1, 1, SIDE, SIDE]);
+    let (tokens, record) = recorded(|| embedding.forward(input));
     let tokens = tokens?;
     let layer = drawn(4.0, |initializer| {
         MultiHeadConfig::new(3, 1).init(initializer)
     })?;
     let options = AttentionOptions::new(Observe::Weights).path(Path::Plain);
     let read = layer.forward(tokens.clone(), options)?;
-    let names = [named(&["class"]), numbered("patch ", 4)].concat();
+    let names = [named(&["class"]), numbered("patch ", count)].concat();
     let positions = embedding
         .positions
         .iter()
@@ -275,12 +280,12 @@ pub(super) fn patches(lesson: &mut Lesson) -> Result<(), ExplainError> {
     lesson.maps(GIVEN, "image", "4 × 4 pixels, as given", &image);
     lesson.matrix(
         "patches",
-        "2 × 2 pixels each, row by row",
+        format!("{patch} × {patch} pixels each, row by row"),
         &names[1..],
         &record.rows("patches"),
     );
     let matrix = rows(embedding.projection.weight.val());
-    let sides = [numbered("pixel ", 4), numbered("", matrix[0].len())];
+    let sides = [numbered("pixel ", pixels), numbered("", matrix[0].len())];
     lesson.step(
         GIVEN,
         "E",
@@ -302,7 +307,7 @@ pub(super) fn patches(lesson: &mut Lesson) -> Result<(), ExplainError> {
         lesson.row();
         let formula = "of one head of self-attention over all tokens";
         lesson.step(Weights, "weights", formula, [&names, &names], &weights);
-        let of_class = tensor(weights[0].clone(), [1, 1, 5]);
+        let of_class = tensor(weights[0].clone(), [1, 1, 1 + count]);
         let on_image = rows(embedding.on_image(of_class)?);
         lesson.maps(
             Weights,

@@ -20,6 +20,7 @@
 //! | `flash.rs` | attention in tiles |
 //! | `images.rs` | SE, CBAM, non-local, residual attention, patches |
 //! | `block.rs` | a Transformer block |
+//! | `setting.rs` | numbers that an example is computed with: positions, heads, tiles |
 
 use burn::{
     module::{Module, ModuleMapper, Param},
@@ -40,6 +41,10 @@ mod heads;
 mod images;
 mod positions;
 mod recurrent;
+mod setting;
+
+pub use setting::Setting;
+use setting::{BASES, range, setting};
 
 type Matrix = Vec<Vec<f64>>;
 
@@ -56,6 +61,8 @@ pub struct Topic {
     pub source: &'static str,
     /// What it computes, in a line.
     pub formula: &'static str,
+    /// The numbers that its example can be computed with; none if it is always the same.
+    pub settings: &'static [Setting],
     #[serde(skip)]
     work: fn(&mut Lesson) -> Result<(), ExplainError>,
 }
@@ -75,6 +82,9 @@ pub struct Lesson {
     pub steps: Vec<Step>,
     /// What to notice, in sentences.
     pub remarks: Vec<String>,
+    /// The settings and their numbers.
+    #[serde(skip)]
+    pub numbers: Vec<(&'static str, usize)>,
     /// Whether the next step begins a row of the picture.
     #[serde(skip)]
     at_row: bool,
@@ -88,6 +98,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "every word asks all words of its own sentence: queries, keys and values are made of the same X",
         source: "Vaswani 2017",
         formula: "Q = X W_Q, K = X W_K, V = X W_V;  softmax(Q Kᵀ / √d) V",
+        settings: &[],
         work: heads::self_attention,
     },
     Topic {
@@ -96,6 +107,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "several attentions side by side, each with matrices of its own, put together by W_O",
         source: "Vaswani 2017",
         formula: "head_i = softmax(X W_Q^i (X W_K^i)ᵀ / √d) X W_V^i;  Concat(head_1, .., head_h) W_O",
+        settings: &[setting("heads", 2, &range::<4>(1, 1))],
         work: heads::multi_head,
     },
     Topic {
@@ -104,6 +116,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "multi-head where several query heads share the keys and values of one head",
         source: "Ainslie 2023",
         formula: "head_i = softmax(X W_Q^i (X W_K^g)ᵀ / √d) X W_V^g, g the group of head i;  Concat(head_1, .., head_h) W_O",
+        settings: &[setting("heads", 2, &range::<4>(1, 1))],
         work: heads::grouped_query,
     },
     Topic {
@@ -112,6 +125,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "the words of one sequence X ask those of another, Y",
         source: "Vaswani 2017",
         formula: "Q = X W_Q, K = Y W_K, V = Y W_V;  softmax(Q Kᵀ / √d) V W_O",
+        settings: &[],
         work: heads::cross_attention,
     },
     Topic {
@@ -120,6 +134,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "a step of Luong's decoder with each of his scores: dot, general, concat, location",
         source: "Luong 2015",
         formula: "α = softmax(score(h_t, h̄_s));  c_t = Σ_s α_s h̄_s;  h̃_t = tanh(W_c [c_t; h_t])",
+        settings: &[],
         work: recurrent::luong,
     },
     Topic {
@@ -128,6 +143,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "bidirectional encoder, and steps of the decoder that searches it",
         source: "Bahdanau 2014",
         formula: "e_j = vᵀ tanh(W s_{i-1} + U h_j);  α = softmax(e);  c_i = Σ_j α_j h_j;  s_i = GRU([y_{i-1}; c_i], s_{i-1})",
+        settings: &[],
         work: recurrent::bahdanau,
     },
     Topic {
@@ -137,6 +153,7 @@ pub static TOPICS: [Topic; 18] = [
         source: "Cheng 2016",
         formula: "a_i = vᵀ tanh(W_h h_i + W_x x_t + W_h̃ h̃_{t-1}), i < t;  [h̃_t; c̃_t] = Σ_i softmax(a)_i [h_i; c_i];  \
                   h_t, c_t = LSTM(x_t, h̃_t, c̃_t)",
+        settings: &[],
         work: recurrent::lstmn,
     },
     Topic {
@@ -145,6 +162,11 @@ pub static TOPICS: [Topic; 18] = [
         summary: "positions as sines and cosines of many wavelengths, added to embeddings",
         source: "Vaswani 2017",
         formula: "PE(p, 2i) = sin(p / 10000^{2i/d}), PE(p, 2i+1) = cos(p / 10000^{2i/d})",
+        settings: &[
+            setting("length", 12, &range::<26>(7, 1)),
+            setting("dimension", 12, &range::<16>(2, 2)),
+            setting("base", 10_000, &BASES),
+        ],
         work: positions::sinusoidal,
     },
     Topic {
@@ -153,6 +175,10 @@ pub static TOPICS: [Topic; 18] = [
         summary: "queries and keys rotated by their positions: products then depend on distances alone",
         source: "Su 2021",
         formula: "score(m, n) = (R_m q)ᵀ (R_n k) = qᵀ R_{n-m} k",
+        settings: &[
+            setting("length", 8, &range::<15>(2, 1)),
+            setting("base", 10_000, &BASES),
+        ],
         work: positions::rotary,
     },
     Topic {
@@ -161,6 +187,10 @@ pub static TOPICS: [Topic; 18] = [
         summary: "scores fall with the distance, in each head at another rate",
         source: "Press 2021",
         formula: "s_ij ← s_ij - m_h |i - j|, m_h = 2^{-8h/n} for head h of n",
+        settings: &[
+            setting("length", 6, &range::<11>(2, 1)),
+            setting("heads", 4, &range::<8>(1, 1)),
+        ],
         work: positions::alibi,
     },
     Topic {
@@ -169,6 +199,11 @@ pub static TOPICS: [Topic; 18] = [
         summary: "a learned number for each range of distances, added to scores",
         source: "Raffel 2019",
         formula: "s_ij ← s_ij + B[bucket(j - i)]",
+        settings: &[
+            setting("length", 8, &range::<15>(2, 1)),
+            setting("buckets", 8, &range::<4>(4, 4)),
+            setting("max-distance", 16, &range::<7>(8, 8)),
+        ],
         work: positions::relative_buckets,
     },
     Topic {
@@ -177,6 +212,10 @@ pub static TOPICS: [Topic; 18] = [
         summary: "softmax attention, one tile of keys after the other: exact, and no matrix of scores",
         source: "Dao 2022",
         formula: "m' = max(m, max s);  l' = e^{m-m'} l + Σ e^{s-m'};  o' = e^{m-m'} o + Σ e^{s-m'} v;  at the end o / l",
+        settings: &[
+            setting("length", 6, &range::<11>(2, 1)),
+            setting("tile", 2, &range::<6>(1, 1)),
+        ],
         work: flash::flash,
     },
     Topic {
@@ -185,6 +224,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "which channels of a map matter: a weight for each",
         source: "Hu 2017",
         formula: "z_c = mean of channel c;  s = σ(W_2 ReLU(W_1 z));  x̃_c = s_c x_c",
+        settings: &[],
         work: images::squeeze_excite,
     },
     Topic {
@@ -193,6 +233,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "which channels of a map matter, then which places",
         source: "Woo 2018",
         formula: "M_c = σ(f(mean) + f(max));  x' = M_c x;  M_s = σ(conv [mean; max over channels of x']);  x'' = M_s x'",
+        settings: &[setting("kernel", 3, &[1, 3, 5])],
         work: images::cbam,
     },
     Topic {
@@ -201,6 +242,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "self-attention between the places of a map, added to it",
         source: "Wang 2018",
         formula: "y_i = Σ_j softmax_j(θ(x_i)ᵀ φ(x_j)) g(x_j);  z_i = W_z y_i + x_i",
+        settings: &[],
         work: images::non_local,
     },
     Topic {
@@ -209,6 +251,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "a mask computed on a smaller map strengthens what the trunk found, and removes nothing",
         source: "Wang 2017",
         formula: "H = (1 + M) ∘ T",
+        settings: &[],
         work: images::residual,
     },
     Topic {
@@ -217,6 +260,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "an image as a sentence of patches, and a class token that reads them",
         source: "Dosovitskiy 2020",
         formula: "tokens = [x_class; patch_1 E + b; ..; patch_N E + b] + E_pos",
+        settings: &[setting("patch", 2, &[1, 2, 4])],
         work: images::patches,
     },
     Topic {
@@ -225,6 +269,7 @@ pub static TOPICS: [Topic; 18] = [
         summary: "one Transformer block: norm, attention, residual sum, norm, feed-forward, residual sum",
         source: "Vaswani 2017; norms first as Xiong 2020",
         formula: "x ← x + MultiHead(norm(x));  x ← x + W_2 ReLU(W_1 norm(x) + b_1) + b_2",
+        settings: &[setting("heads", 2, &[1, 2, 4])],
         work: block::block,
     },
 ];
@@ -253,6 +298,24 @@ impl Topic {
     /// # Errors
     /// An error of the modules, which the examples here do not cause.
     pub fn lesson(&self) -> Result<Lesson, ExplainError> {
+        self.lesson_with(&[])
+    }
+
+    /// The worked example with some of its [`settings`](Self::settings) changed.
+    ///
+    /// ```
+    /// use regard_nn::explain::topics;
+    ///
+    /// let flash = topics::find("flash")?;
+    /// assert_eq!(flash.settings[1].name, "tile");
+    /// let tiles = |lesson: topics::Lesson| lesson.steps.iter().filter(|step| step.name.ends_with(": scores")).count();
+    /// assert_eq!((tiles(flash.lesson()?), tiles(flash.lesson_with(&[("tile", 3)])?)), (3, 2));
+    /// # Ok::<(), regard_nn::explain::ExplainError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A setting that the topic does not have, or a value that is not one of [`Setting::values`].
+    pub fn lesson_with(&self, given: &[(&'static str, usize)]) -> Result<Lesson, ExplainError> {
         let mut lesson = Lesson {
             mechanism: self.name.to_owned(),
             summary: self.summary.to_owned(),
@@ -260,6 +323,7 @@ impl Topic {
             source: self.source.to_owned(),
             steps: Vec::new(),
             remarks: Vec::new(),
+            numbers: self.numbers(given)?,
             at_row: true,
         };
         (self.work)(&mut lesson)?;
@@ -340,6 +404,11 @@ fn numbered(prefix: &str, count: usize) -> Vec<String> {
 
 fn named(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// `head_1, head_2, ..`: the heads that are put side by side.
+fn side_by_side(heads: usize) -> String {
+    format!("Concat({})", numbered("head_", heads).join(", "))
 }
 
 /// Three words as vectors of four numbers.

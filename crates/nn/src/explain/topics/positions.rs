@@ -25,14 +25,14 @@ fn positions(count: usize) -> Vec<String> {
 }
 
 pub(super) fn sinusoidal(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    const LENGTH: usize = 12;
-    const SIZE: usize = 12;
-    let table = rows(Sinusoidal::new(SIZE)?.table(0, LENGTH, &device(), DType::F64));
-    let names = positions(LENGTH);
-    let dimensions = (0..SIZE / 2).flat_map(|i| [format!("sin {i}"), format!("cos {i}")]);
+    let [length, size, base] = ["length", "dimension", "base"].map(|name| lesson.number(name));
+    let sinusoidal = Sinusoidal::with_base(size, base as f64)?;
+    let table = rows(sinusoidal.table(0, length, &device(), DType::F64));
+    let names = positions(length);
+    let dimensions = (0..size / 2).flat_map(|i| [format!("sin {i}"), format!("cos {i}")]);
     let dimensions: Vec<String> = dimensions.collect();
     let formula = format!(
-        "PE(p, 2i) = sin(p / 10000^{{2i/d}}), PE(p, 2i+1) = cos(p / 10000^{{2i/d}}), d = {SIZE}"
+        "PE(p, 2i) = sin(p / {base}^{{2i/d}}), PE(p, 2i+1) = cos(p / {base}^{{2i/d}}), d = {size}"
     );
     lesson.step(
         Quantity::Matrix,
@@ -52,7 +52,7 @@ pub(super) fn sinusoidal(lesson: &mut Lesson) -> Result<(), ExplainError> {
     );
     lesson.remark(format!(
         "The first pair turns by 1 radian from position to position, the last by {}: fast and slow clocks.",
-        number(10000f64.powf(-((SIZE - 2) as f64) / SIZE as f64))
+        number((base as f64).powf(-((size - 2) as f64) / size as f64))
     ));
     lesson.remark(format!(
         "A position is most like itself ({}); its neighbours follow ({}). Further away the fast pairs make ripples ({} at a distance of 3, \
@@ -66,21 +66,25 @@ pub(super) fn sinusoidal(lesson: &mut Lesson) -> Result<(), ExplainError> {
 }
 
 pub(super) fn rotary(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    const LENGTH: usize = 8;
+    let (length, base) = (lesson.number("length"), lesson.number("base"));
     let (query, key) = (vec![1.0, 0.5, 1.0, 0.0], vec![1.0, 1.0, 0.0, 0.5]);
-    let rotary = RotaryConfig::new(query.len()).init()?;
-    let rotation = rotary.rotation(0, LENGTH, &device(), DType::F64);
+    let config = RotaryConfig {
+        base: base as f64,
+        ..RotaryConfig::new(query.len())
+    };
+    let rotary = config.init()?;
+    let rotation = rotary.rotation(0, length, &device(), DType::F64);
     let rotated = |vector: &[f64]| {
-        let everywhere = vec![vector.to_vec(); LENGTH];
+        let everywhere = vec![vector.to_vec(); length];
         rotation.apply(vectors(&everywhere)).map(rows)
     };
     let (queries, keys) = (rotated(&query)?, rotated(&key)?);
-    let names = positions(LENGTH);
-    let angles: Vec<Vec<f64>> = (0..LENGTH)
+    let names = positions(length);
+    let angles: Vec<Vec<f64>> = (0..length)
         .map(|p| rotary.frequencies().iter().map(|f| f * p as f64).collect())
         .collect();
     let pairs = named(&["pair 1", "pair 2"]);
-    let formula = "p · 10000^{-2i/d} in radians; a pair is entry i and entry i + d/2";
+    let formula = format!("p · {base}^{{-2i/d}} in radians; a pair is entry i and entry i + d/2");
     lesson.step(
         Quantity::Matrix,
         "angles",
@@ -119,10 +123,9 @@ pub(super) fn rotary(lesson: &mut Lesson) -> Result<(), ExplainError> {
 }
 
 pub(super) fn alibi(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    const LENGTH: usize = 6;
-    const HEADS: usize = 4;
-    let alibi = Alibi::new(HEADS)?;
-    let alike = || zeros([1, HEADS, LENGTH, 2]);
+    let (length, heads) = (lesson.number("length"), lesson.number("heads"));
+    let alibi = Alibi::new(heads)?;
+    let alike = || zeros([1, heads, length, 2]);
     let call = AttentionOptions::new(Observe::Nothing)
         .path(Path::Plain)
         .mask(Mask::causal())
@@ -131,20 +134,30 @@ pub(super) fn alibi(lesson: &mut Lesson) -> Result<(), ExplainError> {
         Attention::new(Score::scaled_dot()).forward_with(alike(), alike(), alike(), call)
     });
     read?;
-    let names = positions(LENGTH);
-    let heads: Vec<String> = (1..=HEADS).map(|head| format!("head {head}")).collect();
+    let names = positions(length);
+    let head_names: Vec<String> = (1..=heads).map(|head| format!("head {head}")).collect();
     let slopes: Matrix = alibi.slopes().iter().map(|&slope| vec![slope]).collect();
     lesson.step(
         Quantity::Vectors,
         "slopes",
-        format!("m_h = 2^{{-8h/{HEADS}}}"),
-        [&heads, &named(&["m"])],
+        match heads.is_power_of_two() {
+            true => format!("m_h = 2^{{-8h/{heads}}}"),
+            false => format!(
+                "m_h = 2^{{-8h/{0}}}, then every other slope of {1} heads",
+                heads.next_power_of_two() / 2,
+                heads.next_power_of_two()
+            ),
+        },
+        [&head_names, &named(&["m"])],
         &slopes,
     );
     let (bias, weights) = (record.rows("bias"), record.rows("weights"));
-    for head in [0, 1, HEADS - 1] {
+    let mut shown = vec![0, 1, heads - 1];
+    shown.retain(|&head| head < heads);
+    shown.dedup();
+    for head in shown {
         let part = |all: &Matrix| -> Vec<Vec<Option<f64>>> {
-            let rows = all[head * LENGTH..][..LENGTH].iter().enumerate();
+            let rows = all[head * length..][..length].iter().enumerate();
             rows.map(|(i, row)| {
                 row.iter()
                     .enumerate()
@@ -153,7 +166,7 @@ pub(super) fn alibi(lesson: &mut Lesson) -> Result<(), ExplainError> {
             })
             .collect()
         };
-        let name = &heads[head];
+        let name = &head_names[head];
         lesson.row();
         let formula = format!("-m |i - j|, m = {}", number(alibi.slopes()[head]));
         lesson.partial(
@@ -172,23 +185,33 @@ pub(super) fn alibi(lesson: &mut Lesson) -> Result<(), ExplainError> {
             part(&weights),
         );
     }
-    lesson.remark("All scores are 0 here, so that the weights show the positions alone: the first head looks at its neighbours, the last one far back.");
+    let last = match heads {
+        1 => "a head looks at its neighbours most",
+        _ => "the first head looks at its neighbours, the last one far back",
+    };
+    lesson.remark(format!(
+        "All scores are 0 here, so that the weights show the positions alone: {last}."
+    ));
     Ok(())
 }
 
 pub(super) fn relative_buckets(lesson: &mut Lesson) -> Result<(), ExplainError> {
-    const LENGTH: usize = 8;
+    let [length, buckets, max_distance] =
+        ["length", "buckets", "max-distance"].map(|name| lesson.number(name));
+    let side = buckets / 2;
     let config = RelativeBucketsConfig {
-        buckets: 8,
-        max_distance: 16,
+        buckets,
+        max_distance,
         bidirectional: true,
     };
     // Learned in training; given here: keys before the query count for more than those after it.
-    let values = vec![1.5, 1.0, 0.5, 0.0, 0.0, 0.5, 0.0, -0.5];
-    let mut buckets = RelativeBuckets::new(&config, 1, &mut Initializer::new(1, &device()))?;
-    buckets.table = Param::from_tensor(tensor(values.clone(), [config.buckets, 1]));
-    let bias = buckets.bias(&Positions::lower_right(LENGTH, LENGTH));
-    let alike = || zeros([1, 1, LENGTH, 2]);
+    let before = (0..side).map(|bucket| 1.5 - bucket as f64 / 2.0);
+    let after = (1..side).map(|bucket| 1.0 - bucket as f64 / 2.0);
+    let values: Vec<f64> = before.chain([0.0]).chain(after).collect();
+    let mut table = RelativeBuckets::new(&config, 1, &mut Initializer::new(1, &device()))?;
+    table.table = Param::from_tensor(tensor(values.clone(), [buckets, 1]));
+    let bias = table.bias(&Positions::lower_right(length, length));
+    let alike = || zeros([1, 1, length, 2]);
     let call = AttentionOptions::new(Observe::Nothing)
         .path(Path::Plain)
         .bias(bias.clone());
@@ -196,15 +219,15 @@ pub(super) fn relative_buckets(lesson: &mut Lesson) -> Result<(), ExplainError> 
         Attention::new(Score::scaled_dot()).forward_with(alike(), alike(), alike(), call)
     });
     read?;
-    let names = positions(LENGTH);
-    let distances: Matrix = Positions::lower_right(LENGTH, LENGTH)
+    let names = positions(length);
+    let distances: Matrix = Positions::lower_right(length, length)
         .distances()
         .map(|distance| config.bucket(distance) as f64)
         .collect::<Vec<_>>()
-        .chunks(LENGTH)
+        .chunks(length)
         .map(<[f64]>::to_vec)
         .collect();
-    let of_buckets: Vec<String> = (0..config.buckets)
+    let of_buckets: Vec<String> = (0..buckets)
         .map(|bucket| format!("bucket {bucket}"))
         .collect();
     let table: Matrix = values.iter().map(|&value| vec![value]).collect();
@@ -215,7 +238,10 @@ pub(super) fn relative_buckets(lesson: &mut Lesson) -> Result<(), ExplainError> 
         [&of_buckets, &named(&["B"])],
         &table,
     );
-    let formula = "bucket(j - i): narrow near the query, wider further away; 4 to 7 after it";
+    let formula = format!(
+        "bucket(j - i): narrow near the query, wider further away; {side} to {} after it",
+        buckets - 1
+    );
     lesson.step(
         Quantity::Matrix,
         "buckets",
@@ -238,9 +264,9 @@ pub(super) fn relative_buckets(lesson: &mut Lesson) -> Result<(), ExplainError> 
         &record.rows("weights"),
     );
     lesson.remark(format!(
-        "All distances of {} and more share the last bucket of their side, so any length is covered. Bucket 4 would be distance 0 on the side \
-         of later keys, which bucket 0 stands for.",
-        (1..).find(|&d| config.bucket(-d) == config.buckets / 2 - 1).unwrap_or(0)
+        "All distances of {} and more share the last bucket of their side, so any length is covered. Bucket {side} would be distance 0 on \
+         the side of later keys, which bucket 0 stands for.",
+        (1..).find(|&d| config.bucket(-d) == side - 1).unwrap_or(0)
     ));
     Ok(())
 }

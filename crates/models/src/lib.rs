@@ -33,6 +33,7 @@ pub mod former;
 pub mod generate;
 pub mod generator;
 pub mod gnmt;
+pub mod gradient;
 pub mod image;
 pub mod language;
 pub mod lstmn;

@@ -239,6 +239,7 @@ pub mod record;
 pub mod recurrent;
 pub mod score;
 pub mod transformer;
+pub mod vary;
 pub mod vision;
 pub mod weights;
 

@@ -27,7 +27,9 @@ use crate::export::{self, Format, Source, View};
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
-use crate::{Continuation, Explained, Explainer, Input, Proposed, QueryKeys, QueryPlace};
+use crate::{
+    Continuation, Explained, Explainer, GradientMap, Input, Proposed, QueryKeys, QueryPlace,
+};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
@@ -39,7 +41,7 @@ const MOST_TOKENS: usize = 256;
 const IMAGE_SIDE: usize = 1024;
 
 /// The files of the page.
-const FILES: [(&str, &str, &str); 16] = [
+const FILES: [(&str, &str, &str); 17] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -94,6 +96,11 @@ const FILES: [(&str, &str, &str); 16] = [
         "/query.js",
         "text/javascript; charset=utf-8",
         include_str!("page/query.js"),
+    ),
+    (
+        "/gradient.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/gradient.js"),
     ),
     (
         "/generation.js",
@@ -227,6 +234,8 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/sums", get(sums))
         .route("/api/trace/{id}/image", get(image))
         .route("/api/trace/{id}/query", get(query_keys))
+        .route("/api/trace/{id}/gradients", get(all_gradients))
+        .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
@@ -606,6 +615,9 @@ struct Table {
     rows: Vec<String>,
     columns: Vec<String>,
     values: Vec<f32>,
+    /// Whether colours are for numbers below and above 0.
+    #[serde(default)]
+    signed: bool,
     format: Format,
 }
 
@@ -627,6 +639,10 @@ async fn table(
     }
     app.compute(move || {
         let heatmap = Heatmap::table(table.rows, table.columns, table.values).titled(table.title);
+        let heatmap = match table.signed {
+            true => heatmap.signed(),
+            false => heatmap,
+        };
         let file = export::table(&heatmap, table.format).map_err(bad)?;
         Ok(saved(table.format, file))
     })
@@ -900,6 +916,98 @@ async fn query_keys(
         .await?;
     app.compute(move || Ok(Json(of_query(&found)).into_response()))
         .await
+}
+
+/// The gradients of a look's output, which the model computes once.
+async fn gradients(app: &App, entry: Arc<Entry>) -> Result<Arc<Entry>, Refusal> {
+    let look = entry.asked.clone().ok_or_else(|| {
+        bad("this trace was opened from a file, which has no gradients: ask the model to have them")
+    })?;
+    if !look.ablation.heads.is_empty() {
+        return Err(bad(
+            "gradients are those of the model with all heads as they are: choose its look without changed heads",
+        ));
+    }
+    let owner = entry.clone();
+    let _turn = owner.turn.lock().await;
+    if entry.gradients.get().is_none() {
+        let rank = (look.hypotheses.iter()).position(|one| one.trace == entry.id);
+        let found = (app.worker()?)
+            .ask(move |model| model.gradients(&look.input, rank.unwrap_or(0)))
+            .await?;
+        // Whoever holds the turn is the only one that sets it.
+        let _ = entry.gradients.set(found);
+    }
+    Ok(entry)
+}
+
+/// The gradient map of a map of a trace.
+fn gradient_of<'a>(entry: &'a Entry, map: &AttentionMap) -> Result<&'a GradientMap, Refusal> {
+    let mut maps = entry
+        .gradients
+        .get()
+        .into_iter()
+        .flat_map(|found| &found.maps);
+    let found = maps.find(|one| one.map == map.name() && one.layer == map.layer());
+    let fits =
+        |one: &&GradientMap| one.shape == map.shape() && one.products.len() == map.weights().len();
+    found
+        .filter(fits)
+        .ok_or_else(|| bad("the model gives no gradients of this map"))
+}
+
+/// The output, and of each head the sum of its gradient times attention: what the output loses, to first order, without the head.
+async fn all_gradients(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+) -> Result<Response, Refusal> {
+    let entry = gradients(&app, app.entry(id)?).await?;
+    app.compute(move || {
+        let mut heads = vec![];
+        for (index, map) in entry.trace(false).maps.iter().enumerate() {
+            let found = gradient_of(&entry, map)?;
+            let [_, queries, keys] = found.shape;
+            let sums = found.products.chunks((queries * keys).max(1));
+            heads.extend(sums.enumerate().map(|(head, products)| {
+                let sum: f64 = products.iter().map(|&product| f64::from(product)).sum();
+                json!({ "map": index, "head": head, "sum": sum })
+            }));
+        }
+        let about = entry.gradients.get();
+        let output = about.map(|found| data::shown(&found.output, 1_000));
+        let log_probability = about.map(|found| found.log_probability);
+        Ok(
+            Json(json!({ "output": output, "log_probability": log_probability, "heads": heads }))
+                .into_response(),
+        )
+    })
+    .await
+}
+
+/// Gradient times attention of the chosen heads of a map, added up, `[queries, keys]`.
+async fn gradient(
+    State(app): State<Arc<App>>,
+    Path(id): Path<u64>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let asked = query(asked)?;
+    let entry = gradients(&app, app.entry(id)?).await?;
+    app.compute(move || {
+        let map = map_of(entry.trace(false), asked.map)?;
+        let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
+        let found = gradient_of(&entry, map)?;
+        let [_, queries, keys] = found.shape;
+        let size = queries * keys;
+        let mut sums = vec![0.0f32; size];
+        for head in heads.chosen {
+            let of_head = &found.products[head * size..][..size];
+            sums.iter_mut()
+                .zip(of_head)
+                .for_each(|(sum, product)| *sum += product);
+        }
+        Ok(weights(queries, keys, &sums))
+    })
+    .await
 }
 
 fn of_query(found: &QueryKeys) -> serde_json::Value {

@@ -10,7 +10,7 @@ use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 
 use crate::long::Long;
-use crate::{Ablation, Input, Proposed};
+use crate::{Ablation, Gradients, Input, Proposed};
 
 /// Rows and columns of the small maps in the overview.
 pub const SMALL: usize = 32;
@@ -32,6 +32,8 @@ pub struct Entry {
     overviews: [OnceLock<Vec<MapOverview>>; 4],
     /// Held by who computes an overview, so that others who want it take no thread meanwhile.
     pub turn: Arc<tokio::sync::Mutex<()>>,
+    /// Gradient times attention of its weights, computed when asked for.
+    pub gradients: OnceLock<Gradients>,
     /// Of a long text, queries and keys in place of maps.
     pub long: Option<Long>,
     /// Of a training, its log in place of a trace.
@@ -65,6 +67,7 @@ impl Entry {
             words: OnceLock::new(),
             overviews: Default::default(),
             turn: Default::default(),
+            gradients: OnceLock::new(),
             long: None,
             training: None,
         }

@@ -6,6 +6,7 @@ use regard_trace::{AttentionMap, Axis, Token, Tokens, Trace};
 use regard_view::Heatmap;
 use regard_view::chart::{Chart, stacked};
 use regard_view::choice::Pick;
+use regard_view::colour::Ramp;
 use regard_view::html::{self, HtmlOptions};
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
 use regard_view::png::{PngOptions, from_svg};
@@ -219,7 +220,11 @@ pub fn file(
 /// # Errors
 /// A sentence, if there is no memory for the picture.
 pub fn table(heatmap: &Heatmap, format: Format) -> Result<Vec<u8>, String> {
-    let svg = svg::heatmap(heatmap, &SvgOptions::default());
+    let mut options = SvgOptions::default();
+    if heatmap.is_signed() {
+        options.ramp = Ramp::SIGNED;
+    }
+    let svg = svg::heatmap(heatmap, &options);
     finished(format, heatmap.title(), svg, &largest(heatmap))
 }
 
@@ -264,11 +269,15 @@ fn largest(heatmap: &Heatmap) -> String {
     let columns = heatmap.columns().len();
     let mut places: Vec<usize> = (0..heatmap.values().len()).collect();
     let value = |&place: &usize| heatmap.values()[place];
-    places.sort_by(|a, b| value(b).total_cmp(&value(a)));
+    let size = |place: &usize| match heatmap.is_signed() {
+        true => value(place).abs(),
+        false => value(place),
+    };
+    places.sort_by(|a, b| size(b).total_cmp(&size(a)));
     let lines = places
         .iter()
         .take(LISTED)
-        .filter(|place| value(place) > 0.0)
+        .filter(|place| size(place) > 0.0)
         .map(|&place| {
             let (row, column) = (place / columns, place % columns);
             let (row, column) = (&heatmap.rows()[row], &heatmap.columns()[column]);

@@ -68,8 +68,8 @@ pub use explain::{
     Control, ControlKind, Explainable, Explained, ExplainedGroup, ExplainedStep, Explainer,
 };
 pub use model::{
-    AblatedHead, Ablation, Alternative, Change, Continuation, Generation, Hypothesis, Input,
-    InputKind, Model, Proposed, QueryPlace, Seen,
+    AblatedHead, Ablation, Alternative, Change, Continuation, Generation, GradientMap, Gradients,
+    Hypothesis, Input, InputKind, Model, Proposed, QueryPlace, Seen,
 };
 pub use regard_kernels::stack::{GivenWeights, QueryKeys};
 

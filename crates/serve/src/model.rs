@@ -77,6 +77,39 @@ pub trait Model: Send {
     ) -> Result<QueryKeys, String> {
         Err("this model gives its weights alone, without queries and keys".to_owned())
     }
+
+    /// Gradient times attention, `a ∂ log p / ∂ a` of every weight `a`, each varied alone, for the output of hypothesis `rank` of the
+    /// [`look`](Self::look) at `input` with all heads as they are.
+    ///
+    /// # Errors
+    /// As for [`look`](Self::look); a text that is too long, and a model or an output without gradients.
+    fn gradients(&mut self, _input: &Input, _rank: usize) -> Result<Gradients, String> {
+        Err("this model computes no gradients of its weights".to_owned())
+    }
+}
+
+/// Gradient times attention of an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients {
+    /// The output, as a person reads it.
+    pub output: String,
+    /// Its log probability, natural logarithm.
+    pub log_probability: f64,
+    /// A map for each of the trace's; the order is free.
+    pub maps: Vec<GradientMap>,
+}
+
+/// Gradient times attention of the weights of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientMap {
+    /// The name of the map in the trace.
+    pub map: String,
+    /// Its layer, counted from 0.
+    pub layer: usize,
+    /// `[heads, queries, keys]`
+    pub shape: [usize; 3],
+    /// `a ∂ log p / ∂ a`, of this shape.
+    pub products: Vec<f32>,
 }
 
 /// A query in the trace of a look.

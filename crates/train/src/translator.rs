@@ -9,6 +9,7 @@ use regard_kernels::{
 use regard_models::{
     AnyGenerator, AttentionMaps, SourceBatch, TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, SearchTree},
+    gradient::{GradientError, OutputGradients, of_generator},
     pretrained::{Look, LookedAt, PretrainedError},
 };
 use regard_nn::dropout::DropoutRng;
@@ -119,6 +120,9 @@ pub enum LineError {
         "the heads of this model cannot be changed or observed; expected a Transformer whose attention has a kernel, after `open_heads`"
     )]
     Closed,
+    /// Gradients that cannot be computed.
+    #[error(transparent)]
+    Gradients(#[from] GradientError),
     /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
@@ -190,16 +194,7 @@ impl Translator {
         kind: Kind,
         [layer, head, query]: [usize; 3],
     ) -> Result<Option<QueryKeys>, LineError> {
-        let tokenizer = self.description.tokenizers.source();
-        let (limited, _) = settings.length_filter().limit_all(&[line], tokenizer)?;
-        let source = &limited[0].ids;
-        let beam = beam_config(settings);
-        let mut found = self
-            .model
-            .translate(std::slice::from_ref(source), &beam, &self.device)
-            .into_iter()
-            .flatten();
-        let Some(hypothesis) = found.nth(rank).filter(|_| !source.is_empty()) else {
+        let Some((source, hypothesis)) = self.hypothesis(line, settings, rank)? else {
             return Ok(None);
         };
         let mut observer = QueryObserver::new(layer, kind == Kind::Cross, head, query);
@@ -208,11 +203,51 @@ impl Translator {
         nothing.own = false;
         match kind {
             Kind::EncoderSelf => {
-                self.observe(source, &hypothesis, &mut observer, &mut nothing)?;
+                self.observe(&source, &hypothesis, &mut observer, &mut nothing)?;
             }
-            _ => self.observe(source, &hypothesis, &mut nothing, &mut observer)?,
+            _ => self.observe(&source, &hypothesis, &mut nothing, &mut observer)?,
         }
         Ok(observer.found())
+    }
+
+    /// The translation of rank `rank`, 0 for the best, and the gradients of its log probability with respect to each weight of attention:
+    /// of the maps of its trace, from the model with all heads as they are. `None` if there is no such translation.
+    ///
+    /// # Errors
+    /// As for [`Translator::translate`]; [`LineError::Gradients`].
+    pub fn gradients(
+        &self,
+        line: &str,
+        settings: &Settings,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, LineError> {
+        let Some((source, hypothesis)) = self.hypothesis(line, settings, rank)? else {
+            return Ok(None);
+        };
+        let Hypothesis {
+            tokens, finished, ..
+        } = &hypothesis;
+        let found = of_generator(self.model.model(), &source, tokens, *finished, &self.device)?;
+        let text = self.description.tokenizers.target().decode(tokens)?;
+        Ok(Some((text, found)))
+    }
+
+    /// The tokens of a line, and its translation of rank `rank`.
+    fn hypothesis(
+        &self,
+        line: &str,
+        settings: &Settings,
+        rank: usize,
+    ) -> Result<Option<(Vec<u32>, Hypothesis)>, LineError> {
+        let tokenizer = self.description.tokenizers.source();
+        let (limited, _) = settings.length_filter().limit_all(&[line], tokenizer)?;
+        let source = limited[0].ids.clone();
+        let beam = beam_config(settings);
+        let sources = std::slice::from_ref(&source);
+        let found = self.model.translate(sources, &beam, &self.device);
+        let mut found = found.into_iter().flatten();
+        let hypothesis = found.nth(rank).filter(|_| !source.is_empty());
+        Ok(hypothesis.map(|hypothesis| (source, hypothesis)))
     }
 
     /// Reads `source` and writes `hypothesis` with the packed model, observed.

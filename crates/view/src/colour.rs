@@ -117,6 +117,17 @@ pub(crate) fn category(index: usize) -> Rgb {
 pub struct Ramp(&'static [Rgb]);
 
 impl Ramp {
+    /// Orange, the white of the page in the middle, blue: for numbers below and above 0.
+    pub const SIGNED: Self = Self(&[
+        Rgb::hex(0xb2500c),
+        Rgb::hex(0xe08a3c),
+        Rgb::hex(0xf6c795),
+        Rgb::hex(0xf4f6f9),
+        Rgb::hex(0xa9d0e6),
+        Rgb::hex(0x3b90c1),
+        Rgb::hex(0x164a83),
+    ]);
+
     /// Dark blue, green, yellow: for any background.
     pub const VIRIDIS: Ramp = Ramp(&[
         Rgb::hex(0x440154),

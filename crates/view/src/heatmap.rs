@@ -28,6 +28,8 @@ pub struct Heatmap {
     values: Vec<f32>,
     /// The number whose colour, and that of all below it, is the first, on a logarithmic scale; `None` is 0 on a linear one.
     lowest: Option<f32>,
+    /// Whether colours run from the largest size below 0 to the same above 0.
+    signed: bool,
 }
 
 impl Heatmap {
@@ -70,6 +72,7 @@ impl Heatmap {
             columns: map.keys().labels(),
             values: map.weights().to_vec(),
             lowest: None,
+            signed: false,
         }
     }
 
@@ -85,7 +88,23 @@ impl Heatmap {
             columns,
             values,
             lowest: None,
+            signed: false,
         }
+    }
+
+    /// The same picture with colours for numbers below and above 0, such as gradients: 0 has the colour in the middle, so that a ramp with
+    /// two ends fits ([`Ramp::SIGNED`](crate::colour::Ramp::SIGNED)).
+    pub fn signed(self) -> Self {
+        Self {
+            signed: true,
+            lowest: None,
+            ..self
+        }
+    }
+
+    /// Whether colours are for numbers below and above 0.
+    pub fn is_signed(&self) -> bool {
+        self.signed
     }
 
     /// The same picture with colours by the logarithm of the numbers, from `lowest` on: for weights that differ by powers of ten.
@@ -157,9 +176,13 @@ impl Heatmap {
         self.values[row * self.columns.len() + column]
     }
 
-    /// The largest number, 0 if there is none.
+    /// The largest number, 0 if there is none; of a [signed](Self::signed) picture the largest size.
     pub fn max(&self) -> f32 {
-        self.values.iter().copied().fold(0.0, f32::max)
+        let values = self.values.iter();
+        match self.signed {
+            true => values.map(|value| value.abs()).fold(0.0, f32::max),
+            false => values.copied().fold(0.0, f32::max),
+        }
     }
 
     /// The smallest number, 0 if there is none.
@@ -171,6 +194,10 @@ impl Heatmap {
     pub(crate) fn share(&self, row: usize, column: usize, max: f32) -> f32 {
         let value = self.value(row, column);
         match self.lowest {
+            _ if self.signed => match max > 0.0 {
+                true => 0.5 + 0.5 * value / max,
+                false => 0.5,
+            },
             _ if max <= 0.0 => 0.0,
             None => value / max,
             Some(lowest) if value > lowest && max > lowest => {
@@ -183,6 +210,11 @@ impl Heatmap {
     /// The number of which the colour is the `share` of the largest, as text.
     pub(crate) fn mark(&self, share: f64, max: f32) -> String {
         match self.lowest.filter(|&lowest| lowest < max) {
+            None if self.signed => {
+                let value = f64::from(max) * (2.0 * share - 1.0);
+                let sign = if value < 0.0 { "-" } else { "" };
+                format!("{sign}{}", tick(value.abs(), f64::from(max)))
+            }
             None => tick(f64::from(max) * share, f64::from(max)),
             Some(lowest) => format!(
                 "{:.1e}",

@@ -1,5 +1,6 @@
 //! Pretrained encoder-decoders: text in, text out, and what the model looked at.
 
+use burn::tensor::Device;
 use regard_kernels::{
     KernelError,
     matmul::Storage,
@@ -7,6 +8,7 @@ use regard_kernels::{
 };
 use regard_models::{
     generate::{Hypothesis, SearchTree},
+    gradient::OutputGradients,
     pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
@@ -390,6 +392,25 @@ impl TextToText {
     /// A tokenizer that cannot decode it.
     pub fn token(&self, id: u32) -> Result<String, PretrainedError> {
         self.target.decode(&[id], false)
+    }
+
+    /// Hypothesis `rank` of a text, and the gradients of its log probability with respect to each weight of attention, from the model
+    /// with all heads as they are. `None` if there is no such hypothesis.
+    ///
+    /// # Errors
+    /// A text that the model cannot read; [`LineError::Gradients`].
+    pub fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, LineError> {
+        let (source, found, _) = self.searched(text, 0)?;
+        let Some(hypothesis) = found.get(rank) else {
+            return Ok(None);
+        };
+        let written = hypothesis.with_end(self.model.writing().end);
+        let found = self.model.gradients(&source, &written, &Device::flex())?;
+        Ok(Some((self.target.decode(&hypothesis.tokens, true)?, found)))
     }
 
     /// One query of the encoder, of the decoder, or of the decoder to the source, for hypothesis `rank` of a text. `None` if there is no

@@ -52,7 +52,8 @@ pub(super) struct Angles<'a> {
 }
 
 impl Rotation {
-    fn at_length(&self, length: usize) -> Cow<'_, [f64]> {
+    /// The frequencies of the positions of a text, `[pairs]`, in radians per position.
+    pub fn at_length(&self, length: usize) -> Cow<'_, [f64]> {
         match &self.long {
             Some(LongTexts::Fixed {
                 beyond,

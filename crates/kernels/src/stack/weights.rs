@@ -226,6 +226,24 @@ impl<P, N> Block<P, N> {
     }
 }
 
+impl<P, N> Block<P, N> {
+    /// Its matrices.
+    pub fn products(&self) -> impl Iterator<Item = &P> {
+        let (own, inner) = (&self.attention, &self.feed_forward);
+        let cross = self.cross.iter();
+        let cross = cross.flat_map(|cross| [&cross.query, &cross.key_value, &cross.output]);
+        let global = own.global.iter();
+        let global = global.flat_map(|global| [&global.query, &global.key_value]);
+        let all = [
+            &own.query_key_value,
+            &own.output,
+            &inner.inner,
+            &inner.outer,
+        ];
+        all.into_iter().chain(cross).chain(global)
+    }
+}
+
 impl<N> Norms<N> {
     fn try_map<M, E>(self, mut norm: impl FnMut(N) -> Result<M, E>) -> Result<Norms<M>, E> {
         Ok(Norms {

@@ -64,7 +64,7 @@ pub enum GlobalTokens {
 
 impl GlobalTokens {
     /// How many tokens at the beginning of a text these are.
-    fn count(self, ids: &[u32]) -> usize {
+    pub(super) fn count(self, ids: &[u32]) -> usize {
         match self {
             Self::None => 0,
             Self::First => ids.len().min(1),

@@ -184,22 +184,8 @@ impl LanguageModel {
 
     /// The bytes of memory that the weights of all products take.
     pub fn bytes(&self) -> usize {
-        let blocks = self.stack.blocks().iter().map(|block| {
-            let own = &block.attention;
-            let inner = &block.feed_forward;
-            let cross = block.cross.as_ref();
-            let cross = cross.map(|cross| [&cross.query, &cross.key_value, &cross.output]);
-            let all = [
-                &own.query_key_value,
-                &own.output,
-                &inner.inner,
-                &inner.outer,
-            ]
-            .into_iter();
-            all.chain(cross.into_iter().flatten())
-                .map(Product::bytes)
-                .sum::<usize>()
-        });
+        let blocks = self.stack.blocks().iter();
+        let blocks = blocks.flat_map(|block| block.products().map(Product::bytes));
         let output = self.output.as_ref().map_or(0, Product::bytes);
         blocks.sum::<usize>() + self.embedding.bytes() + output
     }
@@ -222,7 +208,7 @@ impl LanguageModel {
         Reading { model: self, state }
     }
 
-    fn output(&self) -> &Product {
+    pub(super) fn output(&self) -> &Product {
         self.output.as_ref().unwrap_or(&self.embedding.tokens)
     }
 

@@ -36,6 +36,7 @@ mod error;
 mod families;
 mod folder;
 mod gpt2;
+mod gradient;
 mod hub;
 mod images;
 mod json;
@@ -69,6 +70,7 @@ pub use encoder::{
 pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
+pub use gradient::EncoderOutput;
 pub use hub::{Hub, resolve};
 pub use images::{ImageModel, ImagePreparation, Resizing, holds_images};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};

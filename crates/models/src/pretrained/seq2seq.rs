@@ -36,10 +36,10 @@ pub struct Seq2SeqSource {
 /// An encoder-decoder with packed weights.
 #[derive(Debug, Clone)]
 pub struct Seq2SeqModel {
-    embedding: Embedding,
-    encoder: Stack,
-    decoder: LanguageModel,
-    writing: Writing,
+    pub(super) embedding: Embedding,
+    pub(super) encoder: Stack,
+    pub(super) decoder: LanguageModel,
+    pub(super) writing: Writing,
 }
 
 /// How a model writes, by `generation_config.json`, or else `config.json`.

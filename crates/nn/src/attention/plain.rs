@@ -20,6 +20,7 @@ use crate::{
     normalize::hide,
     position::Positions,
     record::report,
+    vary::vary,
 };
 
 impl Problem<'_> {
@@ -85,6 +86,7 @@ impl Problem<'_> {
             // A centre that is NaN affects only keys that are seen.
             weights = hide(weights * gaussian, &seen);
         }
+        let weights = vary(weights);
         report("weights", || weights.clone());
         let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
             None => weights.clone(),

@@ -6,6 +6,7 @@ import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
 import { explainPath, viewExplain } from "./explain.js";
 import { viewGeneration } from "./generation.js";
+import { viewGradient } from "./gradient.js";
 import { viewHead } from "./head.js";
 import { viewImage } from "./image.js";
 import { viewOverview } from "./overview.js";
@@ -16,7 +17,7 @@ import { asksOf, viewTraining } from "./training.js";
 
 const VIEWS = [
   ["overview", "Overview", viewOverview], ["head", "Head", viewHead], ["text", "Text", viewText], ["image", "Image", viewImage], ["rollout", "Rollout", viewRollout],
-  ["query", "Query and key", viewQuery], ["generation", "Generation", viewGeneration], ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk],
+  ["query", "Query and key", viewQuery], ["generation", "Generation", viewGeneration], ["compare", "Compare", viewCompare], ["ask", "Ask", viewAsk], ["gradient", "Gradient", viewGradient],
   ["training", "Training", viewTraining], ["explain", "Explain", viewExplain],
 ];
 // Views that need no trace.
@@ -27,13 +28,14 @@ const shown = (view, trace) => {
   if (trace?.training || view === "training") return view === "training" && Boolean(trace?.training);
   if (trace?.long) return ["overview", "head"].includes(view);
   if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
+  if (view === "gradient") return trace?.asked && catalogue.model;
   if (view === "query") return trace?.asked && catalogue.model?.shows_queries;
   if (view === "rollout") return trace?.maps.some(follows);
   if (view === "generation") return trace?.searched;
   return trace !== undefined;
 };
 // Views that have files of their own, or none.
-const UNSAVED = ["ask", "query", "generation", "rollout"];
+const UNSAVED = ["ask", "query", "gradient", "generation", "rollout"];
 
 let ticket = 0;
 async function draw() {

@@ -170,8 +170,8 @@ export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${t
 })}`;
 
 // A table of numbers `values [rows, columns]` as a file, drawn by the server.
-export async function saveTable(title, rows, columns, values, format) {
-  const body = JSON.stringify({ title, rows, columns, values, format });
+export async function saveTable(title, rows, columns, values, format, signed = false) {
+  const body = JSON.stringify({ title, rows, columns, values, format, signed });
   const file = await (await request("api/table", { method: "POST", body })).blob();
   const link = h("a", { href: URL.createObjectURL(file), download: `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}` });
   link.click();

@@ -244,13 +244,18 @@ impl<'a> Panel<'a> {
             for column in 0..self.heatmap.columns().len() {
                 let value = self.heatmap.value(row, column);
                 let share = self.heatmap.share(row, column, max);
-                let number = short(value);
-                if number.is_empty() || share < 0.05 {
+                let number = short(value.abs());
+                let faint = match self.heatmap.is_signed() {
+                    true => value.abs() < 0.05 * max,
+                    false => share < 0.05,
+                };
+                if number.is_empty() || faint {
                     continue;
                 }
+                let sign = if value < 0.0 { "-" } else { "" };
                 let _ = writeln!(
                     out,
-                    r#"<text x="{}" y="{}" fill="{}">{number}</text>"#,
+                    r#"<text x="{}" y="{}" fill="{}">{sign}{number}</text>"#,
                     coordinate(self.left + (column as f64 + 0.5) * self.cell - 0.5),
                     coordinate(self.top + (row as f64 + 0.63) * self.cell - 0.5),
                     self.options.ramp.at(share).ink(),
@@ -283,7 +288,7 @@ impl<'a> Panel<'a> {
 
 /// A weight for hovering: two decimals, more for small weights.
 pub(crate) fn weight(value: f32) -> String {
-    if value == 0.0 || value >= 0.01 {
+    if value == 0.0 || value.abs() >= 0.01 {
         format!("{value:.2}")
     } else {
         format!("{value:.2e}")

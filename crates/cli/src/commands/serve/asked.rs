@@ -2,6 +2,7 @@
 
 use std::{fmt::Display, ops::ControlFlow};
 
+use burn::tensor::Device;
 use regard_images::{Decoding, Image};
 use regard_kernels::{
     Kind as Storage, loss,
@@ -9,11 +10,12 @@ use regard_kernels::{
 };
 use regard_models::{
     generate::{Prompt, Recorder, SampleConfig, SearchTree, sample},
-    pretrained::{Encoding, Heads},
+    gradient::{OutputGradients, of_text_model},
+    pretrained::{EncoderOutput, Encoding, Heads, TextEncoder},
 };
 use regard_serve::{
-    Ablation, Alternative, Continuation, Generation, Hypothesis, Input, InputKind, Model, Proposed,
-    QueryKeys, QueryPlace, Seen,
+    Ablation, Alternative, Continuation, Generation, GradientMap, Gradients, Hypothesis, Input,
+    InputKind, Model, Proposed, QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::{Kind, Trace};
 use regard_train::{
@@ -139,6 +141,11 @@ trait Translates: Send {
         kind: Kind,
         at: [usize; 3],
     ) -> Result<Option<QueryKeys>, String>;
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String>;
 }
 
 /// All hypotheses of the beam.
@@ -178,6 +185,15 @@ impl Translates for Translator {
         self.query(text, &settings(self), rank, kind, at)
             .map_err(sentence)
     }
+
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String> {
+        self.gradients(text, &settings(self), rank)
+            .map_err(sentence)
+    }
 }
 
 impl Translates for TextToText {
@@ -206,6 +222,14 @@ impl Translates for TextToText {
         at: [usize; 3],
     ) -> Result<Option<QueryKeys>, String> {
         self.query(text, rank, kind, at).map_err(sentence)
+    }
+
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String> {
+        self.gradients(text, rank).map_err(sentence)
     }
 }
 
@@ -301,6 +325,36 @@ impl Model for Translations {
         let found = (self.translator).query(&input.text, place.rank, kind, at);
         found?.ok_or_else(no_query)
     }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        self.change(&Ablation::default())?;
+        let found = self.translator.gradients(&input.text, rank)?;
+        let (output, found) = found.ok_or("there is no such translation")?;
+        Ok(products(output, found, Kind::DecoderSelf))
+    }
+}
+
+/// Gradient times attention, whose maps of a text to itself are of kind `own`.
+fn products(output: String, found: OutputGradients, own: Kind) -> Gradients {
+    let kinds = [
+        (Kind::EncoderSelf, found.source),
+        (own, found.own),
+        (Kind::Cross, found.cross),
+    ];
+    let maps = kinds.into_iter().flat_map(|(kind, layers)| {
+        let layers = layers.into_iter().enumerate();
+        layers.map(move |(layer, weights)| GradientMap {
+            map: kind.name().to_owned(),
+            layer,
+            shape: weights.shape,
+            products: weights.products(),
+        })
+    });
+    Gradients {
+        output,
+        log_probability: found.log_probability,
+        maps: maps.collect(),
+    }
 }
 
 fn no_query() -> String {
@@ -373,6 +427,8 @@ pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
 struct Reading {
     text: String,
     encoded: Encoding,
+    /// How many of its tokens were given, not written.
+    given: usize,
     tree: Option<SearchTree>,
     written: String,
 }
@@ -411,6 +467,7 @@ impl Texts {
         }
         let mut reading = Reading {
             text,
+            given: encoded.ids.len(),
             encoded,
             tree: None,
             written: String::new(),
@@ -434,6 +491,7 @@ impl Texts {
         if ids.len() > 1 && ids.last().is_some_and(|id| stop.contains(id)) {
             ids.pop();
         }
+        reading.given = ids.len();
         let model = self.opened.causal(&self.model)?;
         let config = SampleConfig {
             temperature: wanted.temperature,
@@ -480,6 +538,7 @@ impl Texts {
             encoded,
             tree,
             written,
+            ..
         } = self.read(input)?;
         let mut trace = self.opened.look(&self.model, &text, &encoded)?;
         if let Some(tree) = tree {
@@ -495,30 +554,18 @@ impl Texts {
                 ..Seen::new(trace, written)
             });
         }
-        let mask = self.opened.tokenizer.special().mask;
-        let likely: Vec<(u32, f64)> = match &self.model {
-            TextModel::Reads(model) => {
-                let place = mask.and_then(|id| encoded.ids.iter().position(|&token| token == id));
-                let filled = match (place, model.purpose()) {
-                    (Some(place), Some(Heads::MaskedTokens)) => {
-                        let states = model.states(&[input_of(&encoded)], None)?;
-                        let size = model.size();
-                        model.likeliest(&states[0][place * size..][..size], LISTED)
-                    }
-                    _ => None,
-                };
-                filled.unwrap_or_default()
-            }
-            model => {
-                let last = encoded.ids.len() - 1;
-                let mut likely = vec![];
-                self.opened
-                    .causal(model)?
-                    .predict(&encoded.ids, last, &mut |_, logits| {
-                        likely = probabilities(logits);
-                    })?;
-                likely
-            }
+        if let TextModel::Reads(model) = &self.model
+            && let Some(Heads::Classes(labels)) = model.purpose()
+        {
+            let scores = classes(model, &encoded)?.into_iter().map(f64::from);
+            return Ok(answered(trace, best_of(labels.iter().cloned().zip(scores))));
+        }
+        let likely = match &self.model {
+            TextModel::Reads(model) => match self.masked(&encoded) {
+                Some(place) => filled(model, &encoded, place)?,
+                None => vec![],
+            },
+            _ => self.next(&encoded.ids)?,
         };
         let words = likely.into_iter().map(|(id, probability)| {
             let word = self.opened.tokenizer.decode(&[id], false)?;
@@ -527,6 +574,92 @@ impl Texts {
         let words: Vec<(String, f64)> = words.collect::<Result<_, Failure>>()?;
         Ok(answered(trace, best_of(words.into_iter())))
     }
+
+    /// The likeliest tokens after `ids`.
+    fn next(&self, ids: &[u32]) -> Result<Vec<(u32, f64)>, Failure> {
+        let mut likely = vec![];
+        let model = self.opened.causal(&self.model)?;
+        model.predict(ids, ids.len() - 1, &mut |_, logits| {
+            likely = probabilities(logits);
+        })?;
+        Ok(likely)
+    }
+
+    /// The place of the first mask.
+    fn masked(&self, encoded: &Encoding) -> Option<usize> {
+        let mask = self.opened.tokenizer.special().mask?;
+        encoded.ids.iter().position(|&token| token == mask)
+    }
+
+    /// The gradients of the next token, of what was written, of the word for the mask or of the class.
+    fn gradients_of(&self, input: &Input) -> Result<(String, OutputGradients), Failure> {
+        let Reading {
+            encoded,
+            given,
+            written,
+            ..
+        } = self.read(input)?;
+        let (ids, device) = (&encoded.ids, Device::flex());
+        let none = || {
+            let message = "this text has no output whose probability could be followed: write [MASK] in the place of a word, or ask a model \
+                           that writes or that gives a class";
+            Failure::Usage(message.to_owned())
+        };
+        let TextModel::Reads(model) = &self.model else {
+            let mut wanted: Vec<(usize, u32)> =
+                (given..ids.len()).map(|at| (at - 1, ids[at])).collect();
+            let mut output = written;
+            if wanted.is_empty() {
+                let next = self.next(ids)?.first().ok_or_else(none)?.0;
+                wanted.push((ids.len() - 1, next));
+                output = self.opened.tokenizer.decode(&[next], false)?;
+            }
+            let found = match &self.model {
+                TextModel::Writes(model) => model.gradients(ids, &wanted, &device)?,
+                TextModel::Plain(model) => of_text_model(model.model(), ids, &wanted, &device)?,
+                TextModel::Reads(_) => return Err(none()),
+            };
+            return Ok((output, found));
+        };
+        let (output, chosen) = match (model.purpose(), self.masked(&encoded)) {
+            (Some(Heads::Classes(labels)), _) => {
+                let scores = classes(model, &encoded)?;
+                let all = scores.iter().zip(labels).enumerate();
+                let best = all.max_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b));
+                let (class, (_, label)) = best.ok_or_else(none)?;
+                (label.clone(), EncoderOutput::Class(class))
+            }
+            (_, Some(place)) => {
+                let likely = filled(model, &encoded, place)?;
+                let token = likely.first().ok_or_else(none)?.0;
+                let word = self.opened.tokenizer.decode(&[token], false)?;
+                (word, EncoderOutput::Token { place, token })
+            }
+            _ => return Err(none()),
+        };
+        Ok((
+            output,
+            model.gradients(input_of(&encoded), chosen, &device)?,
+        ))
+    }
+}
+
+/// The scores of the classes of a text.
+fn classes(model: &TextEncoder, encoded: &Encoding) -> Result<Vec<f32>, Failure> {
+    let states = model.states(&[input_of(encoded)], None)?;
+    Ok(model.classes(&states[0]).unwrap_or_default())
+}
+
+/// The likeliest tokens in the place of a masked one; none from a model that fills no masks.
+fn filled(
+    model: &TextEncoder,
+    encoded: &Encoding,
+    place: usize,
+) -> Result<Vec<(u32, f64)>, Failure> {
+    let states = model.states(&[input_of(encoded)], None)?;
+    let size = model.size();
+    let likely = model.likeliest(&states[0][place * size..][..size], LISTED);
+    Ok(likely.unwrap_or_default())
 }
 
 /// The likeliest tokens with their probabilities, from `logits [vocabulary]`.
@@ -579,5 +712,11 @@ impl Model for Texts {
         let read = self.model.observe(&encoded, &mut observer);
         read.map_err(sentence)?;
         observer.found().ok_or_else(no_query)
+    }
+
+    fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
+        self.change(&Ablation::default())?;
+        let (output, found) = self.gradients_of(input).map_err(failed)?;
+        Ok(products(output, found, Kind::SelfAttention))
     }
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_serve::{
-    Ablation, Config, Contents, Input, InputKind, Model, Opened, QueryKeys, QueryPlace, Running,
-    Seen, ServeError, serve,
+    Ablation, Config, Contents, Gradients, Input, InputKind, Model, Opened, QueryKeys, QueryPlace,
+    Running, Seen, ServeError, serve,
 };
 use regard_train::{
     Registry, Translator,
@@ -132,6 +132,10 @@ impl Model for Pooled {
     ) -> Result<QueryKeys, String> {
         self.pool
             .install(|| self.model.query(input, ablation, place))
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        self.pool.install(|| self.model.gradients(input, rank))
     }
 }
 

@@ -1,0 +1,305 @@
+//! How the log probability of an output changes with each attention weight, `∂ log p / ∂ a_ij`, and gradient times attention,
+//! `a_ij ∂ log p / ∂ a_ij` (as of inputs: Denil et al. 2014, arXiv:1412.6815): to first order what the output would lose without the
+//! weight.
+//!
+//! Each weight varies alone, as [`regard_nn::vary`] says: the others of its row stay as they are, and the row's sum changes with it.
+//! `Σ_ij a_ij ∂ log p / ∂ a_ij` of a head is the derivative by a factor of the whole head (Michel et al. 2019, arXiv:1905.10650).
+//! Everything is computed by plain tensor operations in `f32`: the numbers are those of the kernels up to rounding.
+
+use std::fmt;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation::log_softmax};
+use regard_nn::{
+    dropout::DropoutRng,
+    mask::PaddingMask,
+    vary::{Varied, varied},
+};
+
+use crate::{
+    batch::{SourceBatch, TargetBatch},
+    erased::{AnyGenerator, AnyTextModel},
+    pretrained::InputError,
+};
+
+/// The longest text whose weights are followed, in tokens.
+pub const MOST_TOKENS: usize = 256;
+
+/// The most attention weights that are followed, and the most weights of a model that are copied for it.
+const MOST_FOLLOWED: usize = 1 << 25;
+const MOST_PARAMETERS: usize = 1 << 30;
+
+/// The gradients of one output with respect to all weights of a model's attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutputGradients {
+    /// `log p` of the output, natural logarithm.
+    pub log_probability: f64,
+    /// Attention of the source to itself, by layer.
+    pub source: Vec<WeightGradients>,
+    /// Attention to itself of the text that is written, or of the only one, by layer.
+    pub own: Vec<WeightGradients>,
+    /// Attention of the text that is written to the source, by layer.
+    pub cross: Vec<WeightGradients>,
+}
+
+/// The weights of one layer and their gradients.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeightGradients {
+    /// `[heads, queries, keys]`
+    pub shape: [usize; 3],
+    /// `a_ij`, of this shape.
+    pub weights: Vec<f32>,
+    /// `∂ log p / ∂ a_ij`, of this shape.
+    pub gradients: Vec<f32>,
+}
+
+impl WeightGradients {
+    /// Gradient times attention, `a_ij ∂ log p / ∂ a_ij`, `[heads, queries, keys]`: 0 where the weight is 0.
+    pub fn products(&self) -> Vec<f32> {
+        let pairs = self.weights.iter().zip(&self.gradients);
+        let product = |(&weight, &gradient): (&f32, &f32)| match weight == 0.0 {
+            true => 0.0,
+            false => weight * gradient,
+        };
+        pairs.map(product).collect()
+    }
+}
+
+/// Why there are no gradients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GradientError {
+    /// The model cannot read the text.
+    Input(InputError),
+    /// The text is too long.
+    Long {
+        /// Its length, in tokens.
+        tokens: usize,
+    },
+    /// There are too many weights of attention.
+    Weights {
+        /// How many.
+        found: usize,
+    },
+    /// The model is too large to be copied.
+    Large {
+        /// How many weights it has.
+        parameters: usize,
+    },
+    /// The model attends in a way that is not followed: what it has.
+    Unserved(&'static str),
+}
+
+impl fmt::Display for GradientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(error) => error.fmt(f),
+            Self::Long { tokens } => write!(
+                f,
+                "a text of {tokens} tokens is too long for gradients, which are computed for at most {MOST_TOKENS}; expected a shorter one"
+            ),
+            Self::Weights { found } => write!(
+                f,
+                "the text has {found} attention weights, but gradients are computed of at most {MOST_FOLLOWED}; expected a shorter one"
+            ),
+            Self::Large { parameters } => write!(
+                f,
+                "the model has {parameters} weights, but gradients are computed of models with at most {MOST_PARAMETERS}"
+            ),
+            Self::Unserved(what) => write!(f, "gradients of attention are not computed for {what}"),
+        }
+    }
+}
+
+impl std::error::Error for GradientError {}
+
+impl From<InputError> for GradientError {
+    fn from(error: InputError) -> Self {
+        Self::Input(error)
+    }
+}
+
+/// Refuses a text that is too long.
+pub(crate) fn expect_short(tokens: usize) -> Result<(), GradientError> {
+    match tokens <= MOST_TOKENS {
+        true => Ok(()),
+        false => Err(GradientError::Long { tokens }),
+    }
+}
+
+/// Refuses as many weights of attention, or of a model.
+pub(crate) fn expect_few(found: usize, parameters: usize) -> Result<(), GradientError> {
+    if found > MOST_FOLLOWED {
+        return Err(GradientError::Weights { found });
+    }
+    match parameters <= MOST_PARAMETERS {
+        true => Ok(()),
+        false => Err(GradientError::Large { parameters }),
+    }
+}
+
+/// `Σ_t log softmax(logits_t)[tokens_t]`, `logits [rows, classes]`; `[1]`.
+pub(crate) fn log_probability(logits: Tensor<2>, tokens: &[u32]) -> Tensor<1> {
+    let ids: Vec<i32> = tokens.iter().map(|&id| id as i32).collect();
+    let ids =
+        Tensor::<2, Int>::from_data(TensorData::new(ids, [tokens.len(), 1]), &logits.device());
+    log_softmax(logits, 1).gather(1, ids).sum()
+}
+
+/// The output of `work`, a log probability, and the weights of each call of attention in it, each of one text.
+pub(crate) fn followed(
+    added: Vec<Tensor<4>>,
+    work: impl FnOnce() -> Tensor<1>,
+) -> (f64, Vec<WeightGradients>) {
+    let (output, varied) = varied(added, work);
+    let gradients = output.backward();
+    let numbers = |tensor: Tensor<4>| tensor.into_data().iter::<f32>().collect();
+    let of_call = |Varied { weights, added }: Varied| {
+        let [_, heads, queries, keys] = weights.dims();
+        let gradient = added.grad(&gradients);
+        WeightGradients {
+            shape: [heads, queries, keys],
+            gradients: gradient.map_or_else(|| vec![0.0; heads * queries * keys], numbers),
+            weights: numbers(weights.inner()),
+        }
+    };
+    let calls = varied.into_iter().map(of_call).collect();
+    (output.inner().cast(DType::F64).into_scalar::<f64>(), calls)
+}
+
+/// The gradients of `log p` of `written`, which `model` writes after it has read `source` (both without marks); `finished` says
+/// whether the mark that ends a text belongs to it.
+///
+/// # Errors
+/// Texts that are too long, or without tokens; an architecture that attends in other places than encoder, decoder and between them.
+///
+/// # Panics
+/// If an id is not in the vocabulary.
+pub fn of_generator(
+    model: &AnyGenerator,
+    source: &[u32],
+    written: &[u32],
+    finished: bool,
+    device: &Device,
+) -> Result<OutputGradients, GradientError> {
+    let (read, count) = (source.len() + 1, written.len() + usize::from(finished));
+    expect_short(read.max(written.len() + 1))?;
+    if source.is_empty() || count == 0 {
+        return Err(GradientError::Unserved("a text without tokens"));
+    }
+    let device = device.clone().autodiff();
+    let vocabularies = model.vocabularies();
+    let reads = SourceBatch::new(&[source.to_vec()], &vocabularies.source, &device);
+    let writes = TargetBatch::new(&[written.to_vec()], &vocabularies.target, &device);
+    let end = vocabularies.target.end;
+    let tokens: Vec<u32> = written.iter().copied().chain([end]).take(count).collect();
+    let model = burn::module::Module::train(model.clone());
+    let layers = model.look(&reads, &writes).map(|maps| maps.encoder.len());
+    let (log_probability, calls) = followed(vec![], || {
+        let scored = model.forward(&reads, &writes, &mut DropoutRng::none());
+        let logits = scored.logits(); // [time, vocabulary]
+        self::log_probability(logits.narrow(0, 0, count), &tokens)
+    });
+    let mut found = OutputGradients {
+        log_probability,
+        source: vec![],
+        own: vec![],
+        cross: vec![],
+    };
+    match layers {
+        Some(layers) => {
+            // The encoder's layers, and then of each layer of the decoder its own attention and that to the source.
+            for (at, call) in calls.into_iter().enumerate() {
+                match at.checked_sub(layers) {
+                    None => found.source.push(call),
+                    Some(at) if at % 2 == 0 => found.own.push(call.narrowed([count, count])),
+                    Some(_) => found.cross.push(call.narrowed([count, read])),
+                }
+            }
+        }
+        None => {
+            let steps = calls.iter().map(|call| call.shape[1]).sum::<usize>();
+            let to_source = calls
+                .iter()
+                .all(|call| [call.shape[0], call.shape[2]] == [1, read]);
+            if steps != written.len() + 1 || !to_source {
+                return Err(GradientError::Unserved(
+                    "a model that attends elsewhere than from each written token to the source, such as this one",
+                ));
+            }
+            let join = |part: fn(&WeightGradients) -> &[f32]| {
+                let rows = calls.iter().flat_map(|call| part(call).to_vec());
+                rows.take(count * read).collect()
+            };
+            found.cross.push(WeightGradients {
+                shape: [1, count, read],
+                weights: join(|call| &call.weights),
+                gradients: join(|call| &call.gradients),
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The gradients of `Σ log p(token | text up to place)` over `wanted`, pairs of a place and a token, while `model` reads `text`.
+///
+/// # Errors
+/// A text that is too long; an architecture whose weights are not those of each token to the text.
+///
+/// # Panics
+/// If an id is not in the vocabulary, or a place not in the text.
+pub fn of_text_model(
+    model: &AnyTextModel,
+    text: &[u32],
+    wanted: &[(usize, u32)],
+    device: &Device,
+) -> Result<OutputGradients, GradientError> {
+    expect_short(text.len())?;
+    let device = device.clone().autodiff();
+    let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
+    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &device);
+    let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &device);
+    let model = burn::module::Module::train(model.clone());
+    let layers = model.look(ids.clone(), &keep).len();
+    let (log_probability, calls) = followed(vec![], || {
+        let scored = model.forward(ids, &keep, &mut DropoutRng::none());
+        let (places, tokens) = unzipped(wanted);
+        let readout = scored
+            .readout
+            .select(0, Tensor::from_ints(&places[..], &device));
+        self::log_probability(scored.output.logits(readout), &tokens)
+    });
+    let whole = |call: &WeightGradients| call.shape[1..] == [text.len(); 2];
+    if calls.len() != layers || !calls.iter().all(whole) {
+        return Err(GradientError::Unserved(
+            "a model that attends step by step, such as this one",
+        ));
+    }
+    Ok(OutputGradients {
+        log_probability,
+        source: vec![],
+        own: calls,
+        cross: vec![],
+    })
+}
+
+/// Places and tokens.
+pub(crate) fn unzipped(wanted: &[(usize, u32)]) -> (Vec<i32>, Vec<u32>) {
+    let pairs = wanted.iter();
+    pairs.map(|&(place, token)| (place as i32, token)).unzip()
+}
+
+impl WeightGradients {
+    /// Those of the first queries and keys.
+    fn narrowed(self, [queries, keys]: [usize; 2]) -> Self {
+        let [heads, of, width] = self.shape;
+        let kept = |all: &[f32]| {
+            let rows = (0..heads).flat_map(|head| (0..queries).map(move |query| head * of + query));
+            let parts = rows.flat_map(|row| all[row * width..][..keys].to_vec());
+            parts.collect()
+        };
+        Self {
+            shape: [heads, queries, keys],
+            weights: kept(&self.weights),
+            gradients: kept(&self.gradients),
+        }
+    }
+}

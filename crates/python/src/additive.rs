@@ -4,7 +4,10 @@ use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use regard_kernels::additive::{Gradients, Input, PaddingMask, Shape, backward, forward};
 
-use crate::arrays::{array, refused, slice, zeros};
+use crate::{
+    arrays::{array, refused, slice, zeros},
+    threads::detached,
+};
 
 /// What is read, all contiguous: `query [batch, queries, dim]`, `key [batch, keys, dim]`, `v [dim]`, `value [batch, keys, value_dim]`;
 /// `mask [batch, keys]` and `bias [batch, queries, keys]` if there are any.
@@ -70,8 +73,7 @@ pub fn additive_forward<'py>(
     } = input.shape;
     let (of_context, of_weights) = ([batch, queries, value_dim], [batch, queries, keys]);
     let (mut context, mut weights) = (zeros(&of_context)?, zeros(&of_weights)?);
-    py.detach(|| forward(&input, &mut context, &mut weights))
-        .map_err(refused)?;
+    detached(py, || forward(&input, &mut context, &mut weights)).map_err(refused)?;
     Ok((
         array(py, context, &of_context)?,
         array(py, weights, &of_weights)?,
@@ -106,7 +108,7 @@ pub fn additive_backward<'py>(
         zeros(shapes[3])?,
     ];
     let mut bias = input.bias.map(|bias| vec![0.0; bias.len()]);
-    py.detach(|| {
+    detached(py, || {
         let mut gradients = Gradients {
             query: &mut query,
             key: &mut key,

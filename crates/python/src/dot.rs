@@ -8,6 +8,7 @@ use regard_kernels::{Attention, Element, KernelError, View, ViewMut, dot, pool::
 use crate::{
     arrays::{array, refused, slice, view, zeros},
     options::Options,
+    threads::detached,
 };
 
 /// Queries, keys, values or an output; half precision as its bits.
@@ -110,7 +111,7 @@ fn forward<'py, T: Stored>(
         [batch, heads, queries, 3],
     );
     let (mut output, mut lse) = (zeros::<T>(&shape)?, zeros(&of_lse)?);
-    py.detach(|| {
+    detached(py, || {
         let output = ViewMut::heads_first(&mut output, shape);
         dot::forward_stored(&attention, query, key, value, output, Some(&mut lse))
     })
@@ -160,7 +161,7 @@ fn backward<'py, T: Stored>(
     let of_bias = attention.bias.map(|bias| bias.shape);
     let mut d_bias = of_bias.map(|shape| zeros(&shape)).transpose()?;
     let mut d_sink = attention.sink.map(|sink| vec![0.0; sink.len()]);
-    py.detach(|| {
+    detached(py, || {
         let gradients = dot::Gradients {
             query: ViewMut::heads_first(&mut d_query, shapes[0]),
             key: ViewMut::heads_first(&mut d_key, shapes[1]),
@@ -244,7 +245,7 @@ pub fn dot_observe<'py>(
     let (of_entropy, of_sums) = (some(entropy, queries), some(column_sums, keys));
     let (mut nats, mut sums) = (zeros(&of_entropy)?, zeros(&of_sums)?);
     let (mut top_weights, mut top_keys) = (zeros(&of_top)?, zeros::<u32>(&of_top)?);
-    py.detach(|| {
+    detached(py, || {
         seen.observe(dot::Observe {
             rows: rows.as_ref().map(|rows| (&rows[..], &mut weights[..])),
             entropy: entropy.then_some(&mut nats[..]),
@@ -310,7 +311,7 @@ pub fn dot_pool<'py>(
     }
     let shape = [batch, heads, rows, columns];
     let mut numbers = zeros(&shape)?;
-    py.detach(|| {
+    detached(py, || {
         let pooled = dot::Pooled {
             queries: queries.0..queries.1,
             keys: keys.0..keys.1,

@@ -9,6 +9,7 @@ mod arrays;
 mod dot;
 mod options;
 mod scores;
+mod threads;
 mod trace;
 
 use pyo3::prelude::*;
@@ -28,6 +29,7 @@ mod _regard {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        threads::at_home();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use regard_evaluate::{Bleu, Chrf};
 
-use crate::arrays::refused;
+use crate::{arrays::refused, threads::detached};
 
 /// The score and its signature; `references[r][i]` is reference `r` of `hypotheses[i]`.
 #[pyfunction]
@@ -17,7 +17,7 @@ pub fn bleu(
         lowercase,
         ..Bleu::default()
     };
-    let score = py.detach(|| metric.corpus(&hypotheses, &references));
+    let score = detached(py, || metric.corpus(&hypotheses, &references));
     let score = score.map_err(refused)?;
     Ok((score.score, score.signature.to_string()))
 }
@@ -36,7 +36,7 @@ pub fn chrf(
         lowercase,
         ..Chrf::default()
     };
-    let score = py.detach(|| metric.corpus(&hypotheses, &references));
+    let score = detached(py, || metric.corpus(&hypotheses, &references));
     let score = score.map_err(refused)?;
     Ok((score.score, score.signature.to_string()))
 }

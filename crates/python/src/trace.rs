@@ -13,7 +13,10 @@ use regard_view::{
     svg::{self, SvgOptions},
 };
 
-use crate::arrays::{array, refused, slice};
+use crate::{
+    arrays::{array, refused, slice},
+    threads::detached,
+};
 
 /// Tokens as `(text, number of its word or None, whether it is special)`, or a number of positions without texts.
 #[derive(FromPyObject)]
@@ -128,7 +131,7 @@ impl Trace {
 
     /// What stands out, in words, a line each.
     fn report(&self, py: Python<'_>) -> Vec<String> {
-        py.detach(|| diagnose::report::summary(&self.0))
+        detached(py, || diagnose::report::summary(&self.0))
     }
 
     /// One head of a map as SVG, or the mean of all.
@@ -176,21 +179,20 @@ fn inner(all: Vec<Trace>) -> Vec<traces::Trace> {
 /// The traces of a file.
 #[pyfunction]
 pub fn read_traces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Trace>> {
-    let read = py.detach(|| traces::read(path)).map_err(refused)?;
+    let read = detached(py, || traces::read(path)).map_err(refused)?;
     Ok(read.into_iter().map(Trace).collect())
 }
 
 /// Writes traces to a file, which appears whole or not at all.
 #[pyfunction]
 pub fn write_traces(py: Python<'_>, path: PathBuf, all: Vec<Trace>) -> PyResult<()> {
-    py.detach(|| traces::write(path, &inner(all)))
-        .map_err(refused)
+    detached(py, || traces::write(path, &inner(all))).map_err(refused)
 }
 
 /// One page with these traces, which needs nothing else.
 #[pyfunction]
 pub fn traces_page(py: Python<'_>, all: Vec<Trace>, title: String) -> String {
-    py.detach(|| html::page(&inner(all), &HtmlOptions { title }))
+    detached(py, || html::page(&inner(all), &HtmlOptions { title }))
 }
 
 /// A viewer that runs.
@@ -235,7 +237,7 @@ pub fn serve_traces(py: Python<'_>, all: Vec<Trace>, port: u16) -> PyResult<Serv
             let _ = failed.send(Err(error.to_string()));
         }
     });
-    let running = py.detach(move || started.recv()).map_err(refused)?;
+    let running = detached(py, move || started.recv()).map_err(refused)?;
     let running = running.map_err(refused)?;
     Ok(Served {
         url: running.url,

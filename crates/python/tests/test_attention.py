@@ -1,6 +1,9 @@
 """Attention on arrays and tensors: against plain numpy in double precision, gradients against finite differences, and bad input."""
 
+import os
+import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -163,6 +166,25 @@ def test_threads_answer_alike():
     for thread in threads:
         thread.join()
     assert all((one == expected).all() for one in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_answers():
+    x = random(17, 2, 8, 257, 32)
+    expected = regard.attention(x, x, x, causal=True)
+    child = os.fork()
+    if child == 0:
+        same = (regard.attention(x, x, x, causal=True) == expected).all()
+        os._exit(0 if same else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("the forked process did not answer")
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_additive_attention_is_its_definition():

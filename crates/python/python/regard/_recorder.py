@@ -335,7 +335,8 @@ class Recorder:
             of_queries = "target" if one.kind.startswith("decoder") and (encoder or self._ids["target"]) else "source"
             of_keys = "source" if one.kind == "decoder.cross" else of_queries
             added.append((one, self._tokens(of_queries, batch, queries), self._tokens(of_keys, batch, keys)))
-        texts = ["".join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in _sides(added)]
+        between = "" if self.tokenizer else " "
+        texts = [between.join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in _sides(added)]
         trace = Trace(type(self.model).__name__, *texts)
         for one, queries, keys in added:
             trace.add(one.kind, one.layer, queries, keys, one.weights(batch=batch), normalized=True)

@@ -2,8 +2,8 @@
 //!
 //! [`with_changed`] runs some work with heads changed, [`with_query`] records a query. What the changes mean is defined at
 //! [`HeadChange`]; here they act on scores, masks and weights of any mechanism. Both belong to a thread, as
-//! [`record::recorded`](crate::record::recorded) does, so that no model has to pass them on: they reach every attention of a
-//! [`Stack`](crate::transformer::Stack), which says [where](Place) it is. An attention that is changed or recorded takes the plain path;
+//! [`record::recorded`](crate::record::recorded) does, so that no model has to pass them on: they reach every attention that says
+//! [where](at) it is: those of a [`Stack`](crate::transformer::Stack) do. An attention that is changed or recorded takes the plain path;
 //! all others, and everything outside of such work, compute as always.
 //!
 //! ```
@@ -34,7 +34,7 @@ use crate::{attention::AttentionError, mask::Grid};
 /// An attention of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Whether its stack reads a source.
+    /// Whether it belongs to what reads a source.
     pub decoder: bool,
     /// Whether it attends to the source.
     pub cross: bool,
@@ -131,8 +131,9 @@ pub fn with_query<T>(
     (given, found)
 }
 
-/// Runs the attention at a place.
-pub(crate) fn at<T>(place: Place, work: impl FnOnce() -> T) -> T {
+/// Says where the attention is that `work` computes. A [`Stack`](crate::transformer::Stack) says it; so does a model that reads a source
+/// without one: then it is the cross-attention of block 0.
+pub fn at<T>(place: Place, work: impl FnOnce() -> T) -> T {
     let before = PLACE.replace(Some(place));
     let _restore = on_drop(|| PLACE.set(before));
     work()

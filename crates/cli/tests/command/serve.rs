@@ -621,7 +621,31 @@ fn heads_of_a_detector_are_switched_off() {
         told.contains("the queries of this model are objects"),
         "{told}"
     );
+}
 
-    let served = Served::start(&["--model", "mnist-resnet"]);
-    assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
+#[test]
+fn the_head_of_a_captioner_is_switched_off() {
+    let scene = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scene.png");
+    let scene = std::fs::read(scene).unwrap();
+    let served = Served::start(&["--model", "scenes-captioner"]);
+    let about = &served.get("/api/traces")["model"];
+    assert_eq!(about["changes_heads"], true);
+    assert_eq!(about["shows_queries"], false, "its scores are no products");
+    let look = |change: Value| {
+        let heads = json!([{"map": "decoder.cross", "layer": 0, "head": 0, "change": change}]);
+        served.look(&scene, "", &heads).unwrap()
+    };
+    let plain = served.look(&scene, "", &json!([])).unwrap();
+    for change in ["off", "uniform"] {
+        assert_ne!(look(json!(change))["output"], plain["output"], "{change}");
+    }
+    let hidden = look(json!({"hide": {"query": 1, "key": 7}}));
+    assert_ne!(hidden["alternatives"], plain["alternatives"]);
+    let own = look(json!({"replace": {"look": plain["trace"]}}));
+    assert_eq!(own["output"], plain["output"]);
+
+    for model in ["mnist-resnet", "scenes-vqa"] {
+        let served = Served::start(&["--model", model]);
+        assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
+    }
 }

@@ -78,8 +78,10 @@ fn image(bytes: &[u8], decoding: &Decoding) -> Result<Image, String> {
 struct Answering<F> {
     name: String,
     input: InputKind,
-    /// Whether its maps are those of stacks of Transformer blocks, whose heads can be changed and whose queries can be shown.
-    stack: bool,
+    /// Whether its heads can be changed.
+    changes: bool,
+    /// Whether its queries can be shown: its scores are products.
+    queries: bool,
     answer: F,
 }
 
@@ -154,7 +156,7 @@ impl<F: FnMut(&Input) -> Result<Answer, String> + Send> Model for Answering<F> {
     }
 
     fn changes_heads(&self) -> bool {
-        self.stack
+        self.changes
     }
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
@@ -162,7 +164,7 @@ impl<F: FnMut(&Input) -> Result<Answer, String> + Send> Model for Answering<F> {
     }
 
     fn shows_queries(&self) -> bool {
-        self.stack
+        self.queries
     }
 
     fn query(
@@ -182,20 +184,6 @@ impl<F: FnMut(&Input) -> Result<Answer, String> + Send> Model for Answering<F> {
         answer?;
         found.ok_or_else(no_query)
     }
-}
-
-/// A model whose heads cannot be changed.
-fn answering(
-    name: &str,
-    input: InputKind,
-    mut answer: impl FnMut(&Input) -> Result<Seen, String> + Send + 'static,
-) -> Box<dyn Model> {
-    Box::new(Answering {
-        name: name.to_owned(),
-        input,
-        stack: false,
-        answer: move |input: &Input| Ok((answer(input)?, vec![])),
-    })
 }
 
 /// The hypotheses of a search in its order, whose length penalty may prefer a less likely one, with the trace of the best.
@@ -422,27 +410,40 @@ fn generation(
 
 /// Answers a question about an image.
 pub fn questions(name: &str, model: QuestionAnswerer) -> Box<dyn Model> {
-    answering(name, InputKind::ImageAndQuestion, move |input| {
-        let description = model.description();
-        let image = image(&input.image, &description.preparation.decoding())?;
-        let found = model.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
-        let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
-        let answers = description.answers.iter().cloned();
-        let scores = found.scores.iter().map(|&score| f64::from(score));
-        Ok(answered(trace, best_of(answers.zip(scores))))
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::ImageAndQuestion,
+        changes: false,
+        queries: false,
+        answer: move |input: &Input| {
+            let description = model.description();
+            let image = image(&input.image, &description.preparation.decoding())?;
+            let found = model.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
+            let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
+            let answers = description.answers.iter().cloned();
+            let scores = found.scores.iter().map(|&score| f64::from(score));
+            Ok((answered(trace, best_of(answers.zip(scores))), vec![]))
+        },
     })
 }
 
 /// Describes an image.
 pub fn captions(name: &str, model: ImageCaptioner) -> Box<dyn Model> {
-    answering(name, InputKind::Image, move |input| {
-        let image = image(&input.image, &model.description().preparation.decoding())?;
-        let found = model
-            .caption(&[image], model.settings())
-            .map_err(sentence)?;
-        let all = found.into_iter().flatten();
-        let all = all.map(|one| (one.text, one.log_probability, one.trace));
-        hypotheses(all, "the model has no caption for this image")
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: true,
+        queries: false,
+        answer: move |input: &Input| {
+            let image = image(&input.image, &model.description().preparation.decoding())?;
+            let found = model
+                .caption(&[image], model.settings())
+                .map_err(sentence)?;
+            let all = found.into_iter().flatten();
+            let all = all.map(|one| (one.text, one.log_probability, one.trace));
+            let seen = hypotheses(all, "the model has no caption for this image")?;
+            Ok((seen, vec![]))
+        },
     })
 }
 
@@ -451,7 +452,8 @@ pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::Image,
-        stack: model.model().has_stack(),
+        changes: model.model().has_stack(),
+        queries: model.model().has_stack(),
         answer: move |input: &Input| Ok((classified(&model, &input.image)?, vec![])),
     })
 }
@@ -475,7 +477,8 @@ pub fn labelled(
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::ImageAndLabels,
-        stack: true,
+        changes: true,
+        queries: true,
         answer: move |input: &Input| {
             let model = match known.take().filter(|(text, _)| *text == input.text) {
                 Some((_, model)) => model,
@@ -496,7 +499,8 @@ pub fn objects(name: &str, model: Detector) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::Image,
-        stack: true,
+        changes: true,
+        queries: true,
         answer: move |input: &Input| {
             let description = model.description();
             let image = image(&input.image, &description.preparation.decoding())?;

@@ -254,10 +254,13 @@ class Files(http.server.SimpleHTTPRequestHandler):
         self.send_header("Content-Type", "text/html; charset=utf-8" if path.suffix == ".html" else "text/javascript")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.wfile.write(body)
+
+    def handle_one_request(self):
         try:
-            self.wfile.write(body)
+            super().handle_one_request()
         except ConnectionError:
-            pass  # the page was given up
+            self.close_connection = True  # the page was given up
 
     def log_message(self, *_):
         pass

@@ -167,7 +167,7 @@ function answers() {
     found.alternatives.length > 0 && h("table", {}, h("caption", { className: catalogue.model.continues ? "" : "unseen", textContent: catalogue.model.continues ? "The token after the text" : "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
       h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
       h("td", { textContent: percent(alternative.probability) }))))));
-  const links = ["overview", "head", "text", ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
+  const links = ["overview", "head", "text", ...(traceOf(asked.plain.trace)?.image ? ["image"] : []), ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
   const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
   return h("div", {}, h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
     asked.changed && one(`With ${changesOf(asked.changes).length} ${changesOf(asked.changes).length > 1 ? "changes" : "change"}`, asked.changed, "changed")),

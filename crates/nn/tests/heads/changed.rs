@@ -6,13 +6,14 @@ use burn::{
 };
 use regard_kernels::stack::{ChangedHead, GivenWeights, HeadChange};
 use regard_nn::{
-    Observe,
+    Attention, AttentionOptions, Observe, Unserved,
     bridge::without_kernels,
-    changed::{Changes, Place, with_changed, with_query},
+    changed::{Changes, Place, at, with_changed, with_query},
     dropout::DropoutRng,
     heads::{MultiHead, Projection},
     initialize::Initializer,
     position::{PositionConfig, RotaryConfig},
+    score::Score,
     transformer::{Stack, StackConfig, StackOptions, StackOutput},
 };
 
@@ -113,7 +114,7 @@ fn given(weights: Vec<f32>) -> HeadChange {
 
 /// The first row of the batch: weights of another text are those of one.
 fn first(read: &StackOutput) -> Vec<f32> {
-    numbers(&read.states.clone().slice([0..1]))
+    numbers(&read.states.clone().narrow(0, 0, 1))
 }
 
 /// With zeros in these columns of a matrix and its bias, or in these rows of a matrix.
@@ -234,6 +235,23 @@ fn a_head_that_is_not_computed_is_named() {
         let error = with_changed(&changes, || read(&stack)).unwrap_err();
         assert!(error.to_string().contains("changed head"), "{error}");
     }
+}
+
+#[test]
+fn no_kernel_serves_an_attention_that_is_recorded() {
+    let here = place(true, true);
+    let x = Tensor::<4>::ones([1, HEADS, LENGTH, HEAD], &Device::flex());
+    let attention = Attention::new(Score::scaled_dot());
+    let plan = |at_work: Place| {
+        let plan = || attention.plan(&x, &x, &AttentionOptions::default());
+        with_query(here, 0, 0, || at(at_work, plan)).0
+    };
+    assert_eq!(plan(here), Err(Unserved::Changed));
+    let elsewhere = plan(place(true, false));
+    assert_eq!(
+        elsewhere,
+        attention.plan(&x, &x, &AttentionOptions::default())
+    );
 }
 
 #[test]

@@ -230,3 +230,15 @@ def test_the_viewer_answers_and_stops():
     trace.add("self", 0, 1, 1, np.ones((1, 1, 1), np.float32))
     with regard.serve(trace) as viewer:
         assert b"<html" in urlopen(viewer.url).read()
+
+
+def test_maps_are_drawn_on_axes():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    regard.plot(np.ones((2, 2, 3)) / 3, ["a", "b"], ["$x$", "y", "z"], ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    with pytest.raises(ValueError, match="3 texts"):
+        regard.plot(np.ones((2, 2)), ["a", "b", "c"], ax=ax)

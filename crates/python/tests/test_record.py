@@ -136,6 +136,20 @@ def test_layers_are_chosen_and_missing_ones_named():
         seen.trace()
 
 
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_heads_are_chosen(kind):
+    model = small(kind).eval()
+    arguments = inputs(kind)
+    with torch.no_grad(), regard.record(model) as seen:
+        model(**arguments)
+    with torch.no_grad(), regard.record(model, heads=[3, 1]) as some:
+        model(**arguments)
+    for one, other in zip(seen.maps, some.maps):
+        np.testing.assert_allclose(other.weights(), one.weights()[[3, 1]], atol=1e-6)
+    with pytest.raises(IndexError), regard.record(model, heads=[7]):
+        model(**arguments)
+
+
 def test_an_error_in_the_model_ends_the_recording():
     model = small("gpt2").eval()
     with pytest.raises(ZeroDivisionError), regard.record(model):

@@ -10,6 +10,7 @@
 """
 
 from ._attention import Observed, additive_attention, attention, observe
+from ._plot import plot
 from ._recorder import Recorder, record
 from ._regard import Trace, __version__
 from ._scores import Score, bleu, chrf
@@ -28,6 +29,7 @@ __all__ = [
     "chrf",
     "load",
     "observe",
+    "plot",
     "record",
     "save",
     "serve",

@@ -31,7 +31,9 @@ MOST_WEIGHTS = 1 << 25
 _active: list[Recorder] = []
 
 
-def record(model: torch.nn.Module, tokenizer: Any = None, *, layers: Sequence[int] | None = None) -> Recorder:
+def record(
+    model: torch.nn.Module, tokenizer: Any = None, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> Recorder:
     """Keeps what a model attends to inside of a `with` block.
 
     >>> with regard.record(model, tokenizer) as seen:                 # doctest: +SKIP
@@ -47,8 +49,9 @@ def record(model: torch.nn.Module, tokenizer: Any = None, *, layers: Sequence[in
     model: the model; its parameters and outputs stay as they are
     tokenizer: gives tokens their texts; without it they are numbers
     layers: layers that are kept, of each kind of attention, counted from 0; all if left out
+    heads: heads that are kept, in this order; all if left out
     """
-    return Recorder(model, tokenizer, layers)
+    return Recorder(model, tokenizer, layers, heads)
 
 
 @dataclass
@@ -171,10 +174,11 @@ class Attention:
 class Recorder:
     """What a model attended to; see `record`. In a notebook it shows itself as a page."""
 
-    def __init__(self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None) -> None:
+    def __init__(self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.layers = None if layers is None else set(layers)
+        self.heads = None if heads is None else list(heads)
         self.found: dict[str, Attention] = {}
         self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
         self._ids: dict[str, list[torch.Tensor]] = {"source": [], "target": []}
@@ -280,8 +284,13 @@ class Recorder:
             kind = _kind(name, causal, getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
             layer = sum(one.kind == kind for one in self.found.values())
             attention = self.found[name] = Attention(name, kind, layer)
-        if self.layers is None or attention.layer in self.layers:
-            attention.add(query, key, options)
+        if self.layers is not None and attention.layer not in self.layers:
+            return
+        if self.heads is not None:
+            groups = query.shape[1] // key.shape[1]
+            query, key = query[:, self.heads], key[:, [head // groups for head in self.heads]]
+            options = {name: _of_heads(x, self.heads) for name, x in options.items()}
+        attention.add(query, key, options)
 
     # ---- reading ----
 
@@ -446,6 +455,12 @@ def _masks(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -
     if bias is not None:
         found["bias"] = bias[..., : keys or bias.shape[-1]]
     return found
+
+
+def _of_heads(x: Any, heads: list[int]) -> Any:
+    """An option for some heads: a mask or bias with an axis of heads, or numbers of each head."""
+    axis = {4: 1, 1: 0}.get(getattr(x, "ndim", None))
+    return x if axis is None or x.shape[axis] == 1 else x.index_select(axis, x.new_tensor(heads).long())
 
 
 def _of_entry(x: Any, batch: int) -> Any:

@@ -2,7 +2,11 @@
 
 use half::{bf16, f16};
 
-use crate::simd::Simd;
+use crate::{
+    Attention, KernelError, View, ViewMut,
+    dot::{Cache, decode_at},
+    simd::{Level, Simd},
+};
 
 /// The kinds of storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,10 +21,35 @@ pub enum Kind {
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for half::bf16 {}
-    impl Sealed for half::f16 {}
+    use super::*;
+
+    /// Kernels that other crates call for each type, as methods: a generic function would be compiled anew in each of those crates.
+    pub trait Sealed: Sized {
+        fn decode(
+            attention: &Attention,
+            query: View,
+            cache: Cache<Self>,
+            output: ViewMut,
+            lse: Option<&mut [f32]>,
+        ) -> Result<(), KernelError>;
+    }
+
+    macro_rules! sealed {
+        ($($element:ty),*) => {$(
+            impl Sealed for $element {
+                fn decode(
+                    attention: &Attention,
+                    query: View,
+                    cache: Cache<Self>,
+                    output: ViewMut,
+                    lse: Option<&mut [f32]>,
+                ) -> Result<(), KernelError> {
+                    decode_at(Level::current(), attention, query, cache, output, lse)
+                }
+            }
+        )*};
+    }
+    sealed!(f32, bf16, f16);
 }
 
 /// A type that queries, keys and values may be stored in: `f32`, [`struct@bf16`] or [`struct@f16`].

@@ -21,6 +21,7 @@ use regard_config::{
 use regard_nn::{
     Attention, AttentionError, AttentionOptions, Memory, Reading,
     attention::Sampled,
+    changed::{Place, at},
     dropout::DropoutRng,
     initialize::Initializer,
     mask::{Locality, Mask, PaddingMask},
@@ -427,7 +428,12 @@ impl SourceReader {
             .first_query(self.step)
             .carried(self.carried.take())
             .noise(noise);
-        let reading = match attention.read(query, &self.memory, options) {
+        let place = Place {
+            decoder: true,
+            cross: true,
+            layer: 0,
+        };
+        let reading = match at(place, || attention.read(query, &self.memory, options)) {
             Ok(reading) => reading,
             Err(error) => unreachable!("{error}"),
         };

@@ -433,12 +433,17 @@ any_module!(AnyImageClassifier, ImageClassifier, DynImageClassifier, None, {
     fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2>;
     /// As [`ImageClassifier::look`].
     fn look(&self, images: Tensor<4>) -> ImageLook;
+    /// As [`ImageClassifier::has_stack`].
+    fn has_stack(&self) -> bool;
 } {
     fn forward(&self, images: Tensor<4>, noise: &mut DropoutRng) -> Tensor<2> {
         self.forward(images, noise)
     }
     fn look(&self, images: Tensor<4>) -> ImageLook {
         self.look(images)
+    }
+    fn has_stack(&self) -> bool {
+        self.has_stack()
     }
 });
 

@@ -733,7 +733,7 @@ async fn look(
     // Kept before it is told, so that a look which came too late is found in the list.
     let (id, (output, alternatives, score)) = worker
         .ask(move |model| {
-            let ablation = changes.of(model, &input, &other)?;
+            let ablation = changes.of(model, &input, &other, &entries)?;
             let seen = model.look(&input, &ablation)?;
             let answer = (
                 seen.output.clone(),

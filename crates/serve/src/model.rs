@@ -140,19 +140,24 @@ pub enum InputKind {
     Image,
     /// An image and a question about it.
     ImageAndQuestion,
+    /// An image, and texts to compare it with, separated by commas.
+    ImageAndLabels,
 }
 
 impl InputKind {
     /// Whether an image belongs to the input.
     pub fn has_image(self) -> bool {
-        matches!(self, Self::Image | Self::ImageAndQuestion)
+        matches!(
+            self,
+            Self::Image | Self::ImageAndQuestion | Self::ImageAndLabels
+        )
     }
 }
 
 /// One input; parts that the model's [`InputKind`] does not have are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Input {
-    /// The text, the source or the question.
+    /// The text, the source, the question or the labels.
     pub text: String,
     /// The target.
     pub target: String,
@@ -216,8 +221,8 @@ pub enum Change {
         /// The position of the key.
         key: usize,
     },
-    /// Its weights are those that it has for another text, by position: of each query over the keys that it may see and that the other
-    /// text has, divided by their sum. A query beyond the end of the other text keeps its own weights.
+    /// Its weights are those that it has for another input, by position: of each query over the keys that it may see and that the other
+    /// input has, divided by their sum. A query beyond the end of the other input keeps its own weights.
     Replace(Arc<GivenWeights>),
 }
 

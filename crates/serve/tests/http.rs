@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use regard_serve::{
-    Ablation, Config, Contents, Input, InputKind, Model, Opened, Seen, ServeError, serve,
+    AblatedHead, Ablation, Change, Config, Contents, Input, InputKind, Model, Opened, Seen,
+    ServeError, serve,
 };
 use regard_trace::diagnose::{flow_from, rollout};
 use regard_trace::{Trace, from_bytes, to_bytes};
@@ -516,11 +517,13 @@ fn a_model_is_asked_with_heads_switched_off() {
         r#"{"text":"one two three","ablation":[{"map":"self","layer":1,"head":0,"change":"off"}]}"#;
     let changed = server.look(off).json();
     assert_eq!(changed["output"], "three");
-    let expected = Chooser::answer(
-        "one two three",
-        &serde_json::from_str::<Ablation>(r#"[{"map":"self","layer":1,"head":0,"change":"off"}]"#)
-            .unwrap(),
-    );
+    let head = AblatedHead {
+        map: "self".to_owned(),
+        layer: 1,
+        head: 0,
+        change: Change::Off,
+    };
+    let expected = Chooser::answer("one two three", &Ablation { heads: vec![head] });
     assert_eq!(
         changed["alternatives"][0]["probability"],
         expected.alternatives[0].probability

@@ -10,8 +10,8 @@ use regard_serve::{
     AblatedHead, Ablation, Change, Config, Generation, Hypothesis, Input, InputKind, Model, Opened,
     Proposed, QueryKeys, QueryPlace, Seen,
 };
-use regard_trace::AttentionMap;
 use regard_trace::diagnose::{flow_from, rollout};
+use regard_trace::{AttentionMap, Axis, Kind, Tokens, Trace};
 
 fn server() -> Server {
     let traces = vec![
@@ -1284,5 +1284,93 @@ fn a_link_to_an_image_names_its_look() {
     );
     page.load(&format!("{url}?gone#view=ask&trace=99"));
     assert!(page.text("#kept").contains("Look 99 is no longer kept"));
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// Looks at four cells, each by its share of the first four bytes, and says where the middle of what it looks at is.
+struct Cells;
+
+impl Model for Cells {
+    fn name(&self) -> &str {
+        "cells"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::ImageAndLabels
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        let bytes: Vec<f32> = input
+            .image
+            .iter()
+            .take(4)
+            .map(|&byte| byte.into())
+            .collect();
+        let sum: f32 = bytes.iter().sum();
+        let row: Vec<f32> = match ablation.of("self", 0, 0) {
+            None => bytes.iter().map(|byte| byte / sum).collect(),
+            Some(Change::Replace(given)) => given.row(0).unwrap().to_vec(),
+            Some(_) => vec![0.25; 4],
+        };
+        let middle: f32 = (0u8..)
+            .zip(&row)
+            .map(|(at, weight)| f32::from(at) * weight)
+            .sum();
+        let cells = || Axis::Image {
+            prefix: Tokens::default(),
+            rows: 2,
+            columns: 2,
+        };
+        let map = AttentionMap::new(Kind::SelfAttention, cells(), cells(), 1, row.repeat(4));
+        let trace = Trace::new("cells", &input.text, "").with_map(map.map_err(|e| e.to_string())?);
+        Ok(Seen::new(trace, format!("{}: {middle:.3}", input.text)))
+    }
+}
+
+#[test]
+fn a_head_takes_the_weights_of_another_image() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Cells)));
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=ask", server.running.url));
+    assert!(page.text("form").contains("Labels, separated by commas"));
+    page.value("{ const field = document.querySelector('[data-focus=text]'); field.value = 'cat, dog'; field.dispatchEvent(new Event('input')); }");
+    let ready =
+        "document.querySelector('#plain') && !document.querySelector('button.main').disabled";
+    for (bytes, output) in [("aaab", "1.504"), ("baaa", "1.496")] {
+        page.value(&format!(
+            "{{ const files = new DataTransfer(); files.items.add(new File(['{bytes}'], '{bytes}.png')); \
+             const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }}"
+        ));
+        page.wait(&format!(
+            "document.querySelector('.drop').textContent.includes('{bytes}')"
+        ));
+        page.click("[data-focus=look]", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('#plain').textContent.includes('cat, dog: {output}')"
+        ));
+    }
+    // Other looks are offered, that of this image is not.
+    assert_eq!(
+        page.text("[data-focus=other] option"),
+        "– | look 0: cat, dog"
+    );
+    page.value("{ const field = document.querySelector('[data-focus=other]'); field.value = '0'; field.dispatchEvent(new Event('change')); }");
+    page.wait(&format!(
+        "{ready} && document.querySelector('[data-focus=rank-replace]')"
+    ));
+    for (shown, output) in [("off", "1.500"), ("uniform", "1.500"), ("replace", "1.504")] {
+        page.click("[data-focus='switch-self-0-0']", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('.switch.{shown}')"
+        ));
+        let told = page.text("#changed .output");
+        assert_eq!(told, format!("cat, dog: {output}"));
+    }
+    page.click("[data-focus='rank-replace']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 1 && !document.querySelector('progress')");
+    assert!(page.text("#ranking tbody").contains("1.504"));
+    assert!(page.text(".matter .note").contains("another image"));
+    page.screenshot("ask-image");
+    assert_eq!(page.text(".alert"), "");
     assert_eq!(page.errors, Vec::<String>::new());
 }

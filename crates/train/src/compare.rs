@@ -477,10 +477,10 @@ pub fn outcome(folder: &Path, budget: Budget) -> Result<Outcome, CompareError> {
 /// The loss of the averaged model in the lines of `metrics.jsonl`, if it became the finished model.
 fn averaged(text: &str) -> Option<f64> {
     // A line that a crash cut short is ignored.
-    let lines = text
+    let mut lines = text
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let last = lines.filter(|line| line["kind"] == "averaged").last()?;
+    let last = lines.rfind(|line| line["kind"] == "averaged")?;
     match last["taken"] == true {
         true => last["validation"]["loss"].as_f64(),
         false => None,

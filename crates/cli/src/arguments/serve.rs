@@ -25,8 +25,8 @@ pub struct Serve {
     /// Trace files, and run folders of `regard train` (or their `metrics.jsonl`)
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// The model to ask: a file or run folder of `regard train`, a pretrained model of texts (a folder, a name in the local cache,
-    /// `hf:NAME`), or one that the command has: multi30k-en-de, scenes-captioner, scenes-vqa, mnist-resnet [default: multi30k-en-de
+    /// The model to ask: a file or run folder of `regard train`, a pretrained model of texts or images (a folder, a name in the local
+    /// cache, `hf:NAME`), or one that the command has: multi30k-en-de, scenes-captioner, scenes-vqa, mnist-resnet [default: multi30k-en-de
     /// where neither a trace nor --explain is given]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,

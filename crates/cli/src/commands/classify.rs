@@ -165,7 +165,7 @@ impl Classifier {
 }
 
 /// The classes of a model that has none of its own.
-fn labels(given: &[String]) -> Result<Vec<String>, Failure> {
+pub fn labels(given: &[String]) -> Result<Vec<String>, Failure> {
     let labels: Vec<String> = given.iter().map(|label| label.trim().to_owned()).collect();
     let problem = match labels.is_empty() {
         true => Some(

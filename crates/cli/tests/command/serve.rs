@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -49,13 +50,48 @@ impl Served {
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
-        let body = body.to_string();
-        let body = self.speak(&format!(
-            "POST {path} HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nContent-Type: application/json\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n{body}",
+        let (head, body) = self.posted(path, body.to_string().as_bytes());
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}{body}");
+        body
+    }
+
+    fn posted(&self, path: &str, body: &[u8]) -> (String, Value) {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nContent-Type: application/json\r\nContent-Length: {1}\r\nConnection: close\r\n\r\n",
             self.address,
             body.len()
+        );
+        let (head, body) = self.answer([head.as_bytes(), body].concat());
+        let body = serde_json::from_slice(&body);
+        (head, body.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// Looks at an image with heads changed.
+    fn look(&self, image: &[u8], text: &str, heads: &Value) -> Result<Value, String> {
+        let line = json!({"text": text, "ablation": heads}).to_string();
+        let (head, answer) = self.posted("/api/look", &[line.as_bytes(), b"\n", image].concat());
+        match head.starts_with("HTTP/1.1 200") {
+            true => Ok(answer),
+            false => Err(answer["error"].as_str().unwrap().to_owned()),
+        }
+    }
+
+    /// The weights of one query by its view, after comparing them with those of the map.
+    fn query(&self, id: &Value, map: usize, head: usize, query: usize) -> Vec<f32> {
+        let window = self.bytes(&format!("/api/trace/{id}/window?map={map}&heads={head}"));
+        let found = self.get(&format!(
+            "/api/trace/{id}/query?map={map}&head={head}&query={query}"
         ));
-        serde_json::from_slice(&body).unwrap_or_else(|error| panic!("{error}: {body:?}"))
+        let keys = found["keys"].as_array().unwrap();
+        assert_eq!(found["of"], keys.len());
+        let row = window[query * keys.len() * 4..].chunks(4).take(keys.len());
+        let rows = row.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        let pairs = keys.iter().zip(rows).map(|(key, weight)| {
+            let found = key["weight"].as_f64().unwrap() as f32;
+            assert!((found - weight).abs() < 1e-6, "{key}: {weight}");
+            found
+        });
+        pairs.collect()
     }
 
     /// What is wrong with a request that is refused.
@@ -77,9 +113,9 @@ impl Served {
         body
     }
 
-    fn answer(&self, request: &str) -> (String, Vec<u8>) {
+    fn answer(&self, request: impl AsRef<[u8]>) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
-        stream.write_all(request.as_bytes()).expect("it reads");
+        stream.write_all(request.as_ref()).expect("it reads");
         let mut answer = vec![];
         stream.read_to_end(&mut answer).expect("it answers");
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -489,4 +525,127 @@ fn what_cannot_be_served_is_refused() {
     );
     refused(["serve", "--token", "short", "--no-open"], 2, ["token"]);
     refused(["serve", "--listen", "everywhere"], 2, ["--listen"]);
+}
+
+/// A tiny model that others have trained, and an image.
+fn of_images(case: &str) -> (String, Vec<u8>) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    let photo = std::fs::read(golden.join("clip/photo.png")).unwrap();
+    (crate::text(&golden.join(case)), photo)
+}
+
+fn probability(answer: &Value) -> f64 {
+    answer["alternatives"][0]["probability"].as_f64().unwrap()
+}
+
+#[test]
+fn heads_of_image_classifiers_are_switched_off() {
+    for (case, text) in [("vit", ""), ("deit", ""), ("clip", "cat, dog,12 things")] {
+        let (model, photo) = of_images(case);
+        let served = Served::start(&["--model", &model]);
+        let about = &served.get("/api/traces")["model"];
+        for can in ["changes_heads", "shows_queries"] {
+            assert_eq!(about[can], true, "{case}: {about}");
+        }
+        let look = |heads: Value| served.look(&photo, text, &heads).unwrap();
+        let plain = look(json!([]));
+        let maps = served.get("/api/traces")["traces"][0]["maps"].clone();
+        let map = maps[1]["id"].clone();
+        let heads = maps[1]["heads"].as_u64().unwrap() as usize;
+        let all = |change: &Value| -> Value {
+            let one = |head| json!({"map": map, "layer": 1, "head": head, "change": change});
+            (0..heads).map(one).collect()
+        };
+        let off = look(all(&json!("off")));
+        let uniform = look(all(&json!("uniform")));
+        for changed in [&off, &uniform] {
+            let effect = (probability(changed) - probability(&plain)).abs();
+            assert!(effect > 1e-6, "{case}: {changed} {plain}");
+        }
+        assert_eq!(look(json!([]))["alternatives"], plain["alternatives"]);
+        let weights = served.query(&uniform["trace"], 1, 0, 0);
+        let each = 1.0 / weights.len() as f32;
+        assert!(weights.iter().all(|weight| (weight - each).abs() < 1e-6));
+
+        // A hidden weight is 0, and the others of its row share its weight.
+        let before = served.query(&plain["trace"], 1, 0, 2);
+        let hide = json!([{"map": map, "layer": 1, "head": 0, "change": {"hide": {"query": 2, "key": 3}}}]);
+        let hidden = look(hide);
+        let after = served.query(&hidden["trace"], 1, 0, 2);
+        assert_eq!(after[3], 0.0);
+        assert!((after[4] - before[4] / (1.0 - before[3])).abs() < 1e-6);
+
+        // The weights of another look: its own change nothing, those of the uniform heads are uniform.
+        let own = look(all(&json!({"replace": {"look": plain["trace"]}})));
+        assert!((probability(&own) - probability(&plain)).abs() < 1e-5);
+        let other = look(all(&json!({"replace": {"look": uniform["trace"]}})));
+        assert!((probability(&other) - probability(&uniform)).abs() < 1e-5);
+        let wrong = served.look(&photo, text, &all(&json!({"replace": {"look": 999}})));
+        assert!(wrong.unwrap_err().contains("look 999 is not kept"));
+        let beyond = json!([{"map": map, "layer": 9, "head": 0, "change": "off"}]);
+        let told = served.look(&photo, text, &beyond).unwrap_err();
+        assert!(told.contains("changed head"), "{told}");
+    }
+    let (model, photo) = of_images("clip");
+    let served = Served::start(&["--model", &model]);
+    let told = served.look(&photo, "cat,,dog", &json!([])).unwrap_err();
+    assert!(told.contains("found \"\" at place 2"), "{told}");
+}
+
+#[test]
+fn heads_of_a_detector_are_switched_off() {
+    let (model, photo) = of_images("detr-timm");
+    let served = Served::start(&["--model", &model]);
+    let look = |heads: Value| served.look(&photo, "", &heads);
+    let plain = look(json!([])).unwrap();
+    assert!(
+        plain["output"].as_str().unwrap().contains("person"),
+        "{plain}"
+    );
+    let map = served.get("/api/traces")["traces"][0]["maps"][0].clone();
+    let layer = map["layer"].clone();
+    let one = |change: Value| json!([{"map": "decoder.cross", "layer": layer, "head": 0, "change": change}]);
+    let off = look(one(json!("off"))).unwrap();
+    assert_ne!(off["alternatives"], plain["alternatives"]);
+    // The queries of its maps are those of the objects that it found.
+    let before = served.query(&plain["trace"], 0, 0, 1);
+    let hidden = look(one(json!({"hide": {"query": 1, "key": 0}}))).unwrap();
+    let name = |answer: &Value, at: usize| answer["alternatives"][at]["text"].clone();
+    if name(&hidden, 1) == name(&plain, 1) {
+        let after = served.query(&hidden["trace"], 0, 0, 1);
+        assert_eq!(after[0], 0.0);
+        assert!((after[1] - before[1] / (1.0 - before[0])).abs() < 1e-6);
+    }
+    let told = look(one(json!({"replace": {"look": plain["trace"]}}))).unwrap_err();
+    assert!(
+        told.contains("the queries of this model are objects"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_head_of_a_captioner_is_switched_off() {
+    let scene = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scene.png");
+    let scene = std::fs::read(scene).unwrap();
+    let served = Served::start(&["--model", "scenes-captioner"]);
+    let about = &served.get("/api/traces")["model"];
+    assert_eq!(about["changes_heads"], true);
+    assert_eq!(about["shows_queries"], false, "its scores are no products");
+    let look = |change: Value| {
+        let heads = json!([{"map": "decoder.cross", "layer": 0, "head": 0, "change": change}]);
+        served.look(&scene, "", &heads).unwrap()
+    };
+    let plain = served.look(&scene, "", &json!([])).unwrap();
+    for change in ["off", "uniform"] {
+        assert_ne!(look(json!(change))["output"], plain["output"], "{change}");
+    }
+    let hidden = look(json!({"hide": {"query": 1, "key": 7}}));
+    assert_ne!(hidden["alternatives"], plain["alternatives"]);
+    let own = look(json!({"replace": {"look": plain["trace"]}}));
+    assert_eq!(own["output"], plain["output"]);
+
+    for model in ["mnist-resnet", "scenes-vqa"] {
+        let served = Served::start(&["--model", model]);
+        assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
+    }
 }

@@ -49,6 +49,7 @@ mod tests;
 use std::sync::atomic::AtomicUsize;
 
 pub use backward::Gradients;
+pub(crate) use decode::decode_at;
 pub use decode::{Cache, decode};
 pub use observe::{Observe, Pooled, Top, observe, pool};
 

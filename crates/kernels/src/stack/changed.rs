@@ -52,7 +52,7 @@ impl GivenWeights {
     }
 
     /// The weights of the query at a position, of the first keys; `None` beyond the last query.
-    pub(super) fn row(&self, query: usize) -> Option<&[f32]> {
+    pub fn row(&self, query: usize) -> Option<&[f32]> {
         let rows = self.weights.len().checked_div(self.keys).unwrap_or(0);
         (query < rows).then(|| &self.weights[query * self.keys..][..self.keys])
     }

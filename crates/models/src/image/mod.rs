@@ -149,6 +149,12 @@ pub trait ImageClassifier: Module + Sync + 'static {
 
     /// The same without dropout, and all that the model looked at.
     fn look(&self, images: Tensor<4>) -> ImageLook;
+
+    /// Whether its maps are those of a stack of Transformer blocks, one a block, so that heads can be changed and queries recorded by
+    /// [`regard_nn::changed`].
+    fn has_stack(&self) -> bool {
+        false
+    }
 }
 
 /// An image classifier's scores, and what it looked at.

@@ -309,4 +309,8 @@ impl ImageClassifier for VisionTransformer {
     fn look(&self, images: Tensor<4>) -> ImageLook {
         self.run(images, Observe::Weights, &mut DropoutRng::none())
     }
+
+    fn has_stack(&self) -> bool {
+        true
+    }
 }

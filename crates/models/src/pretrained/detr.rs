@@ -51,6 +51,14 @@ pub struct DetectorModel {
     pub preparation: ImagePreparation,
 }
 
+/// Whether a folder has a detector.
+pub fn holds_detector(folder: &Folder) -> bool {
+    folder
+        .config()
+        .text("model_type")
+        .is_ok_and(|kind| kind == KIND)
+}
+
 impl DetectorModel {
     /// Reads a folder.
     ///

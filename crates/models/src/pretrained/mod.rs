@@ -62,7 +62,7 @@ pub use chat::{ChatTemplate, Message};
 pub use classify::{ClassScores, Entity, entities};
 pub use clip::{ClipImages, holds_clip};
 pub use config::Config;
-pub use detr::DetectorModel;
+pub use detr::{DetectorModel, holds_detector};
 pub use embedding::{EmbeddingSource, Positions};
 pub use encoder::{
     EndMark, EndVector, GlobalTokens, Head, Heads, Input, Spans, TextEncoder, TextEncoderSource,

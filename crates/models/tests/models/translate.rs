@@ -395,7 +395,7 @@ fn opened_models_are_those_that_were_packed() {
         }
         let hide = HeadChange::Hide { query: 1, key: 0 };
         for (encoder, decoder, map) in [
-            (vec![head(0, false, 0, hide)], vec![], 0),
+            (vec![head(0, false, 0, hide.clone())], vec![], 0),
             (vec![], vec![head(0, true, 0, hide)], all.len() * 2 / 3),
         ] {
             let packed = prepared.packed_mut().unwrap();

@@ -15,11 +15,13 @@ use super::{
 };
 use crate::{
     bridge::{self, matmul},
+    changed::{self, Computed, Here},
     dropout::DropoutRng,
     mask::{Mask, local},
     normalize::hide,
     position::Positions,
     record::report,
+    score::KernelForm,
     vary::vary,
 };
 
@@ -59,7 +61,7 @@ impl Problem<'_> {
         }
         self.widen();
         let seen = self.seen(attention)?;
-        Ok(self.score(attention, &seen.tensor).0)
+        Ok(self.score(attention, &seen.tensor, None).0)
     }
 
     fn plain(
@@ -72,8 +74,14 @@ impl Problem<'_> {
             tensor: seen,
             gaussian,
         } = self.seen(attention)?;
-        let (scores, of_score) = self.score(attention, &seen);
+        let changed = changed::here(&self.grid);
+        let seen = match &changed {
+            Some(changed) => changed.seen(seen, &self.query),
+            None => seen,
+        };
+        let (scores, of_score) = self.score(attention, &seen, changed.as_ref());
         let scores = between.scores(scores);
+        let before = changed::concerns().then(|| scores.clone());
         let carried = self.call.carried.take();
         let noise = self.call.noise.as_deref_mut();
         let normalized =
@@ -86,8 +94,25 @@ impl Problem<'_> {
             // A centre that is NaN affects only keys that are seen.
             weights = hide(weights * gaussian, &seen);
         }
+        if let Some(changed) = &changed {
+            weights = changed.weights(weights, &seen);
+        }
         let weights = vary(weights);
         report("weights", || weights.clone());
+        if let Some(scores) = &before {
+            changed::record(&Computed {
+                grid: &self.grid,
+                tensors: [&self.query, &self.key, &self.value],
+                scores,
+                weights: &weights,
+                seen: &seen,
+                scale: match attention.score.form(self.query.dims()[3]) {
+                    Some(KernelForm::Dot { scale }) => Some(scale),
+                    _ => None,
+                },
+                softcap: attention.softcap,
+            });
+        }
         let read = match attention.draw_dropout(self.call.noise.as_deref_mut()) {
             None => weights.clone(),
             Some(dropout) => drop_weights(weights.clone(), dropout),
@@ -97,6 +122,9 @@ impl Problem<'_> {
         let mut context = self.read(read, value, &seen);
         if let Some(beside) = beside {
             context = context + beside;
+        }
+        if let Some(changed) = &changed {
+            context = changed.context(context);
         }
         report("context", || context.clone());
         let call = &self.call;
@@ -254,6 +282,7 @@ impl Problem<'_> {
         &mut self,
         attention: &Attention,
         seen: &Option<Tensor<4, Bool>>,
+        changed: Option<&Here>,
     ) -> (Tensor<4>, Option<Tensor<4>>) {
         let (key, poisoned) = without_poison(self.key.clone(), seen);
         let key = match self.prepared {
@@ -277,6 +306,9 @@ impl Problem<'_> {
             // `Tensor::<1>::ones([1], (&device, DType::F64)) / 1e-40` is infinite.
             scores = (scores * (1.0 / softcap)).tanh() * softcap;
             report("capped scores", || scores.clone());
+        }
+        if let Some(changed) = changed {
+            scores = changed.scores(scores);
         }
         if let Some(bias) = self.call.bias.take() {
             scores = scores + bias;

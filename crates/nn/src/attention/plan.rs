@@ -22,7 +22,7 @@ use burn::tensor::Tensor;
 
 use super::{Attention, AttentionError, AttentionOptions, Observe, Path};
 use crate::{
-    bridge,
+    bridge, changed,
     mask::{Grid, Mask, Rule},
     normalize::Normalize,
     score::{KernelForm, Score, Sizes},
@@ -82,6 +82,8 @@ pub enum Unserved {
     Around(&'static str),
     /// Talking heads or Shaw's vectors for values, which act on scores and weights.
     BetweenWords,
+    /// Heads that are changed or recorded ([`crate::changed`]).
+    Changed,
     /// Numbers that are not finite in hidden places, which only plain operations keep from spreading.
     NotFinite(&'static str),
 }
@@ -102,6 +104,7 @@ impl Unserved {
             ),
             Self::Mask => "a mask other than padding".to_owned(),
             Self::Around(what) | Self::NotFinite(what) => (*what).to_owned(),
+            Self::Changed => "heads that are changed or recorded".to_owned(),
             Self::BetweenWords => "talking heads or Shaw's vectors for values".to_owned(),
         }
     }
@@ -156,6 +159,7 @@ impl KernelPlan {
         no(call.path == Path::Plain, Unserved::Asked)?;
         no(!asked.tensors, Unserved::Tensors)?;
         no(asked.between, Unserved::BetweenWords)?;
+        no(changed::concerns(), Unserved::Changed)?;
         no(attention.predictor.is_some(), Unserved::Predictor)?;
         no(call.differentiable, Unserved::Differentiable)?;
         let [query_size, value_size] = asked.sizes;

@@ -31,8 +31,13 @@ pub struct Preset {
     queries: &'static [&'static [f64]],
     #[serde(skip)]
     keys: &'static [&'static [f64]],
+    /// The keys themselves if there are none.
     #[serde(skip)]
-    names: &'static [&'static str],
+    values: &'static [&'static [f64]],
+    #[serde(skip)]
+    query_names: &'static [&'static str],
+    #[serde(skip)]
+    key_names: &'static [&'static str],
 }
 
 const WORDS: [&[f64]; 3] = [
@@ -42,14 +47,16 @@ const WORDS: [&[f64]; 3] = [
 ];
 
 /// All presets.
-pub static PRESETS: [Preset; 3] = [
+pub static PRESETS: [Preset; 4] = [
     Preset {
         name: "words",
         summary: "word vectors: hello is nearer to hi than to tomato",
         mechanism: &MECHANISMS[0],
         queries: &WORDS,
         keys: &WORDS,
-        names: &["hello", "hi", "tomato"],
+        values: &[],
+        query_names: &["hello", "hi", "tomato"],
+        key_names: &["hello", "hi", "tomato"],
     },
     Preset {
         name: "lookup",
@@ -62,7 +69,9 @@ pub static PRESETS: [Preset; 3] = [
             &[1.0, 1.0, 0.0],
             &[0.0, 5.0, 1.0],
         ],
-        names: &[],
+        values: &[],
+        query_names: &[],
+        key_names: &[],
     },
     Preset {
         name: "softmax",
@@ -70,7 +79,19 @@ pub static PRESETS: [Preset; 3] = [
         mechanism: &MECHANISMS[0],
         queries: &[&[1.0]],
         keys: &[&[2.0], &[1.0], &[0.1]],
-        names: &[],
+        values: &[],
+        query_names: &[],
+        key_names: &[],
+    },
+    Preset {
+        name: "awareness",
+        summary: "Awareness is power, in five steps: query and keys, scores 3 1 2, exponentials, weights, the sum of the values 10.1",
+        mechanism: &MECHANISMS[0],
+        queries: &[&[1.0, 1.0]],
+        keys: &[&[2.0, 1.0], &[0.0, 1.0], &[1.0, 1.0]],
+        values: &[&[12.0], &[2.0], &[8.0]],
+        query_names: &["power"],
+        key_names: &["Awareness", "is", "power"],
     },
 ];
 
@@ -91,12 +112,13 @@ impl Preset {
     /// The example itself, to compute or to change.
     pub fn example(&self) -> Example {
         let rows = |rows: &[&[f64]]| rows.iter().map(|row| row.to_vec()).collect();
-        let names: Vec<String> = self.names.iter().map(|&name| name.to_owned()).collect();
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         Example {
             queries: rows(self.queries),
             keys: rows(self.keys),
-            query_names: names.clone(),
-            key_names: names,
+            values: (!self.values.is_empty()).then(|| rows(self.values)),
+            query_names: names(self.query_names),
+            key_names: names(self.key_names),
             ..Example::of(self.mechanism)
         }
     }

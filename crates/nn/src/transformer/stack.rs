@@ -9,6 +9,7 @@ use super::{FeedForward, Norm, NormPlace, Residual, residual::check_states};
 use crate::{
     attention::{Attended, AttentionError, AttentionOptions, Observe, Path},
     cache::KeyValueCache,
+    changed::{self, Place},
     dropout::DropoutRng,
     heads::{AddedPositions, KeyValues, MultiHead, MultiHeadOutput},
     mask::Mask,
@@ -165,7 +166,7 @@ impl Stack {
         noise: &mut DropoutRng,
     ) -> Result<StackOutput, AttentionError> {
         self.expect_source(source.is_some())?;
-        self.run(x, options.each_layer, |_, block, x| {
+        self.run(x, options.each_layer, |layer, block, x| {
             let mut mask = options.mask.clone();
             if self.causal {
                 mask = mask & Mask::causal();
@@ -184,7 +185,7 @@ impl Stack {
                 }
             };
             let source = source.as_ref().map(FromSource::States);
-            block.forward(x, own, source, options, noise)
+            block.forward(x, own, source, options, (layer, noise))
         })
     }
 
@@ -253,7 +254,7 @@ impl Stack {
                 heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
             };
             let source = source.get(layer).map(FromSource::Ready);
-            block.forward(x, own, source, options, &mut DropoutRng::none())
+            block.forward(x, own, source, options, (layer, &mut DropoutRng::none()))
         })
     }
 
@@ -333,11 +334,18 @@ impl Block {
         ) -> Result<MultiHeadOutput, AttentionError>,
         source: Option<FromSource<'_>>,
         options: &StackOptions,
-        noise: &mut DropoutRng,
+        (layer, noise): (usize, &mut DropoutRng),
     ) -> Result<BlockOutput, AttentionError> {
+        let place = |cross: bool| Place {
+            decoder: self.cross_attention.is_some(),
+            cross,
+            layer,
+        };
         let entered = self.attention_block.enter(&x);
         report("attention input", || entered.clone());
-        let own = own(&self.attention, entered.clone(), noise)?;
+        let own = changed::at(place(false), || {
+            own(&self.attention, entered.clone(), noise)
+        })?;
         report("attention output", || own.output.clone());
         let mut x = self.attention_block.leave(x, own.output, None, noise);
         report("after attention", || x.clone());
@@ -346,16 +354,16 @@ impl Block {
             (&self.cross_attention, &self.cross_block, source)
         {
             let (inner, call) = (around.enter(&x), options.call(options.source_mask.clone()));
-            let read = match source {
+            let read = changed::at(place(true), || match source {
                 FromSource::States(states) => {
                     let (states, call) = (states.clone(), call.noise(noise));
                     match options.added_across() {
-                        None => heads.forward_cross(inner, states, call)?,
-                        Some(added) => heads.forward_added(inner, Some(states), &added, call)?,
+                        None => heads.forward_cross(inner, states, call),
+                        Some(added) => heads.forward_added(inner, Some(states), &added, call),
                     }
                 }
-                FromSource::Ready(source) => heads.forward_source(inner, source, call)?,
-            };
+                FromSource::Ready(source) => heads.forward_source(inner, source, call),
+            })?;
             x = around.leave(x, read.output, None, noise);
             cross = Some(read.attended);
         }

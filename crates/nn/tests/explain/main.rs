@@ -377,6 +377,9 @@ fn the_worked_numbers_come_out_exactly() {
         shown(&lookup.context[0], 9),
         ["5.000000000", "0.000000000", "1.000000000"]
     );
+    let awareness = explain(&presets::find("awareness").unwrap().example()).unwrap();
+    assert_eq!(awareness.scores, [[3.0, 1.0, 2.0]]);
+    assert_eq!(shown(&awareness.context[0], 1), ["10.1"]);
     let softmax = explain(&presets::find("softmax").unwrap().example()).unwrap();
     assert_eq!(softmax.scores, [[2.0, 1.0, 0.1]]);
     assert_eq!(

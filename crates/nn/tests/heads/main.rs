@@ -3,6 +3,7 @@
 //! | module | what holds |
 //! |---|---|
 //! | [`cache`] | keys and values come out as they went in |
+//! | [`changed`] | heads that are changed equal heads with other weights; one query with its keys |
 //! | [`decoding`] | steps without a gradient, on caches of every storage, have the plain path's numbers |
 //! | [`golden`] | multi-head attention equals PyTorch's, Keras' and the published code (`../golden/heads_golden.py`) |
 //! | [`gradients`] | autodiff of whole layers equals finite differences |
@@ -13,6 +14,7 @@
 //! | [`rolling`] | a cache changes no number, whatever the masks |
 
 mod cache;
+mod changed;
 mod decoding;
 mod finite_differences;
 mod golden;

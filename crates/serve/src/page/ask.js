@@ -15,11 +15,12 @@ const changesOf = (text) => text.split("\n").filter(Boolean).map((line) => {
 export const lineOf = ({ change, layer, head, map }) => `${change.hide ? `hide:${change.hide.query}:${change.hide.key}` : change} ${layer} ${head} ${map}`;
 const nameOf = ({ change, layer, head }) => `layer ${layer + 1} head ${head + 1}: ${change.hide ? `query ${change.hide.query}, key ${change.hide.key}` : change}`;
 const continuationOf = () => ({ tokens: Number(state.write) || 0, temperature: Number(state.temperature) || 0, seed: Number(state.seed) || 0 });
+const ofImages = () => catalogue.model.input.startsWith("image");
 const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? "", continuationOf()]);
 
 async function look(changes, keep, signal) {
-  const text = state.other.toWellFormed();
-  const ablation = changes.map((one) => (one.change === "replace" ? { ...one, change: { replace: { text } } } : one));
+  const other = ofImages() ? { look: Number(state.other) } : { text: state.other.toWellFormed() };
+  const ablation = changes.map((one) => (one.change === "replace" ? { ...one, change: { replace: other } } : one));
   const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep, continuation: continuationOf() });
   const body = new Blob([line, "\n", asked.image ?? ""]);
   return (await request("api/look", { method: "POST", body, signal })).json();
@@ -137,6 +138,7 @@ function fill(box) {
   if (kind === "text") fields.push(area("text", "Text"));
   if (kind === "source_and_target") fields.push(area("text", "Source"), area("target", "Target"));
   if (kind === "image_and_question") fields.push(area("text", "Question"));
+  if (kind === "image_and_labels") fields.push(area("text", "Labels, separated by commas"));
   const amount = (key, label, min, max, step) => h("label", {}, label, h("input", { type: "number", min, max, step, value: state[key], "data-focus": key, oninput: (event) => { state[key] = event.target.value; } }));
   if (catalogue.model.continues) {
     fields.push(h("div", { className: "tools" }, amount("write", "Write on, tokens", 0, 256, 1), amount("temperature", "Temperature (0: the likeliest)", 0, 100, "any"), amount("seed", "Seed", 0, 2 ** 32, 1)));
@@ -165,7 +167,7 @@ function answers() {
     found.alternatives.length > 0 && h("table", {}, h("caption", { className: catalogue.model.continues ? "" : "unseen", textContent: catalogue.model.continues ? "The token after the text" : "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
       h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
       h("td", { textContent: percent(alternative.probability) }))))));
-  const links = ["overview", "head", "text", "gradient", ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
+  const links = ["overview", "head", "text", "gradient", ...(traceOf(asked.plain.trace)?.image ? ["image"] : []), ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
   const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
   return h("div", {}, h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
     asked.changed && one(`With ${changesOf(asked.changes).length} ${changesOf(asked.changes).length > 1 ? "changes" : "change"}`, asked.changed, "changed")),
@@ -216,20 +218,30 @@ function matter() {
       h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
       h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
   return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
-    h("p", { className: "faint", textContent: "Click a head, or the number of a layer, to switch it off, again to give every key the same weight, with another text below again to take its weights, again to restore it. The model answers anew." }),
-    h("label", { className: "other" }, "Another text, whose weights heads may take ", h("input", {
-      type: "text", value: state.other, "data-focus": "other", spellcheck: false, disabled: Boolean(asked.busy),
-      onchange: (event) => { set({ other: event.target.value, off: changes.filter((one) => event.target.value || one.change !== "replace").map(lineOf).join("\n") }, false); busy("The model is looking again …", change); },
-    })),
+    h("p", { className: "faint", textContent: `Click a head, or the number of a layer, to switch it off, again to give every key the same weight, with another ${ofImages() ? "image" : "text"} below again to take its weights, again to restore it. The model answers anew.` }),
+    otherInput(changes),
     grids, hidden,
     tools(changes.length > 0 && h("button", { type: "button", className: "plain", textContent: "Restore all", disabled: Boolean(asked.busy), onclick: () => { set({ off: "" }, false); busy("", change); } }),
       h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
       h("button", { type: "button", textContent: "… each uniform", "data-focus": "rank-uniform", disabled: Boolean(asked.busy), onclick: () => rank("uniform") }),
-      state.other && h("button", { type: "button", textContent: "… each with the other text's weights", "data-focus": "rank-replace", disabled: Boolean(asked.busy), onclick: () => rank("replace") }),
+      state.other && h("button", { type: "button", textContent: `… each with the other ${ofImages() ? "image" : "text"}'s weights`, "data-focus": "rank-replace", disabled: Boolean(asked.busy), onclick: () => rank("replace") }),
       trace.maps.length > 1 && h("button", { type: "button", textContent: "Rank all layers, each off", "data-focus": "rank-layers", disabled: Boolean(asked.busy), onclick: () => rank("off", true) }),
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(asked.sets, 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
     ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && tools(saveButtons((format) => busy("", () => save(format)))),
-    note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others. The weights of another text are taken by position: each query's over the keys that it may see and that both texts have, divided by their sum; a query beyond the end of the other text keeps its own.`));
+    note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others. The weights of another ${ofImages() ? "image" : "text"} are taken by position: each query's over the keys that it may see and that both have, divided by their sum; a query beyond the end of the other keeps its own.`));
+}
+
+// Whose weights heads may take: another text, or the image of an earlier look.
+function otherInput(changes) {
+  const label = `Another ${ofImages() ? "image" : "text"}, whose weights heads may take `;
+  const attributes = {
+    "data-focus": "other", disabled: Boolean(asked.busy),
+    onchange: (event) => { set({ other: event.target.value, off: changes.filter((one) => event.target.value || one.change !== "replace").map(lineOf).join("\n") }, false); busy("The model is looking again …", change); },
+  };
+  if (!ofImages()) return h("label", { className: "other" }, label, h("input", { type: "text", value: state.other, spellcheck: false, ...attributes }));
+  const looks = catalogue.traces.filter((trace) => trace.asked && trace.id !== asked.plain.trace && trace.id !== asked.changed?.trace);
+  const options = [["", "–"], ...looks.map((trace) => [trace.id, `look ${trace.id}: ${trace.name}`.slice(0, 90)])];
+  return h("label", { className: "other" }, label, h("select", attributes, options.map(([value, name]) => h("option", { value, textContent: name, selected: String(value) === state.other }))));
 }

@@ -36,7 +36,7 @@ const bar = (value, most) => h("i", { className: "signed" }, h("i", { style: {
 } }));
 
 export async function viewQuery(trace) {
-  const index = currentMap(trace, "map", (map) => map.over === "tokens");
+  const index = currentMap(trace);
   const map = trace.maps[index];
   const head = Math.min(list(state.heads)[0] ?? 0, map.heads - 1);
   const about = await axes(trace, index, false);
@@ -55,7 +55,7 @@ export async function viewQuery(trace) {
   const name = `${mapName(map)} · head ${head + 1}`;
   const save = (format) => saveTable(`Products of ${labels.queries[chosen]} with its keys`, keys.map((one) => one.label), found.query.map((_, i) => String(i + 1)), keys.flatMap((one) => one.products), format);
   const controls = tools(
-    select("Map", "map", mapOptions(trace).filter(([i]) => trace.maps[i].over === "tokens"), index, (value) => set({ map: value, query: "", key: "" })),
+    select("Map", "map", mapOptions(trace), index, (value) => set({ map: value, query: "", key: "" })),
     select("Head", "heads", Array.from({ length: map.heads }, (_, i) => [i, i + 1]), head),
     choice("Order", "order", [["", "In order"], ["weight", "Largest weight first"]], state.order === "weight" ? "weight" : ""), saveButtons(save));
 

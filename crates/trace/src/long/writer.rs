@@ -170,15 +170,18 @@ impl LongWriter {
             )));
         }
         let (query, key) = (narrow(query)?, narrow(key)?);
-        let nothing = vec![f16::ZERO; keys];
+        // The numbers as they are kept.
+        let [kept_query, kept_key] =
+            [&query, &key].map(|kept| -> Vec<f32> { kept.iter().map(|&x| x.to_f32()).collect() });
+        let nothing = vec![0.0; keys];
         let (mut output, mut lse) = (vec![0.0; queries], vec![0.0; 3 * queries]);
         let refused = |error: KernelError| wrong(error.to_string());
-        dot::forward_stored(
+        dot::forward(
             attention,
-            View::heads_first(&query, [1, 1, queries, dim]),
-            View::heads_first(&key, [1, 1, keys, dim]),
+            View::heads_first(&kept_query, [1, 1, queries, dim]),
+            View::heads_first(&kept_key, [1, 1, keys, dim]),
             View::heads_first(&nothing, [1, 1, keys, 1]),
-            ViewMut::<f32>::heads_first(&mut output, [1, 1, queries, 1]),
+            ViewMut::heads_first(&mut output, [1, 1, queries, 1]),
             Some(&mut lse),
         )
         .map_err(refused)?;

@@ -6,25 +6,26 @@ use burn::tensor::Device;
 use regard_images::{Decoding, Image};
 use regard_kernels::{
     Kind as Storage, loss,
-    stack::{ChangedHead, QueryObserver},
+    stack::{ChangedHead, HeadChange, QueryObserver},
 };
 use regard_models::{
     generate::{Prompt, Recorder, SampleConfig, SearchTree, sample},
     gradient::{OutputGradients, of_text_model},
     pretrained::{EncoderOutput, Encoding, Heads, TextEncoder},
 };
+use regard_nn::changed::{Changes, Place, with_changed, with_query};
 use regard_serve::{
     Ablation, Alternative, Continuation, Generation, GradientMap, Gradients, Hypothesis, Input,
     InputKind, Model, Proposed, QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::{Kind, Trace};
 use regard_train::{
-    ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator, recipe::Translation as Settings,
-    translator::Translation,
+    DetectedObject, Detector, ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator,
+    recipe::Translation as Settings, translator::Translation,
 };
 
 use super::pretrained::{Opened, TextModel, input_of};
-use crate::commands::seq2seq::TextToText;
+use crate::commands::{classify, seq2seq::TextToText};
 use crate::failure::Failure;
 
 /// Alternatives that the page lists.
@@ -32,6 +33,9 @@ const LISTED: usize = 8;
 
 /// Proposals of each step that the page lists at least.
 const PROPOSED: usize = 5;
+
+/// The least probability of an object that is shown, as `regard detect` has it.
+const THRESHOLD: f32 = 0.5;
 
 /// Why there is no answer, for the person at the page.
 fn sentence(error: impl Display) -> String {
@@ -72,14 +76,79 @@ fn image(bytes: &[u8], decoding: &Decoding) -> Result<Image, String> {
     Image::decode(bytes, "the image", decoding).map_err(sentence)
 }
 
-/// A model whose heads cannot be changed: its name, what it takes, and how it answers.
+/// A model that computes by modules: its name, what it takes, and how it answers.
 struct Answering<F> {
     name: String,
     input: InputKind,
+    /// Whether its heads can be changed.
+    changes: bool,
+    /// Whether its queries can be shown: its scores are products.
+    queries: bool,
     answer: F,
 }
 
-impl<F: FnMut(&Input) -> Result<Seen, String> + Send> Model for Answering<F> {
+/// An answer, and which queries of the model the rows of its maps are; empty if they are all of them.
+type Answer = (Seen, Vec<usize>);
+
+impl<F: FnMut(&Input) -> Result<Answer, String> + Send> Answering<F> {
+    /// Answers with heads changed. What is done to a query of the model goes by the rows of the maps with no head changed.
+    fn answer(&mut self, input: &Input, ablation: &Ablation) -> Result<Answer, String> {
+        let rows = match ablation.heads.is_empty() {
+            true => vec![],
+            false => (self.answer)(input)?.1,
+        };
+        let mut changes = Changes::default();
+        for one in &ablation.heads {
+            let Place {
+                decoder,
+                cross,
+                layer,
+            } = place(&one.map, one.layer);
+            let mut change = HeadChange::from(&one.change);
+            match &mut change {
+                _ if rows.is_empty() => {}
+                HeadChange::Hide { query, .. } => {
+                    *query = *rows.get(*query).ok_or_else(no_query)?
+                }
+                HeadChange::Replace(_) => {
+                    return Err("the queries of this model are objects, and those of another image are others: their weights cannot be \
+                                taken by position"
+                        .to_owned());
+                }
+                HeadChange::Off | HeadChange::Uniform => {}
+            }
+            let changed = ChangedHead {
+                layer,
+                cross,
+                head: one.head,
+                change,
+            };
+            match decoder {
+                true => changes.decoder.push(changed),
+                false => changes.encoder.push(changed),
+            }
+        }
+        let mut answer = None;
+        let changed = with_changed(&changes, || answer = Some((self.answer)(input)));
+        // What is wrong with the input comes before heads that were not reached because of it.
+        let answer = answer.ok_or("the model gave no answer")??;
+        changed.map_err(sentence)?;
+        Ok(answer)
+    }
+}
+
+/// The attention of a map.
+fn place(map: &str, layer: usize) -> Place {
+    Place {
+        decoder: [Kind::DecoderSelf, Kind::Cross]
+            .iter()
+            .any(|kind| kind.name() == map),
+        cross: map == Kind::Cross.name(),
+        layer,
+    }
+}
+
+impl<F: FnMut(&Input) -> Result<Answer, String> + Send> Model for Answering<F> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -89,25 +158,34 @@ impl<F: FnMut(&Input) -> Result<Seen, String> + Send> Model for Answering<F> {
     }
 
     fn changes_heads(&self) -> bool {
-        false
+        self.changes
     }
 
-    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
-        (self.answer)(input)
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        Ok(self.answer(input, ablation)?.0)
     }
-}
 
-fn answering(
-    name: &str,
-    input: InputKind,
-    answer: impl FnMut(&Input) -> Result<Seen, String> + Send + 'static,
-) -> Box<dyn Model> {
-    let name = name.to_owned();
-    Box::new(Answering {
-        name,
-        input,
-        answer,
-    })
+    fn shows_queries(&self) -> bool {
+        self.queries
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        asked: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        let at = place(&asked.map, asked.layer);
+        let mut query = asked.query;
+        if at.decoder {
+            let (_, rows) = self.answer(input, ablation)?;
+            query = *rows.get(query).ok_or_else(no_query)?;
+        }
+        let answer = || self.answer(input, ablation);
+        let (answer, found) = with_query(at, asked.head, query, answer);
+        answer?;
+        found.ok_or_else(no_query)
+    }
 }
 
 /// The hypotheses of a search in its order, whose length penalty may prefer a less likely one, with the trace of the best.
@@ -386,40 +464,119 @@ fn generation(
 
 /// Answers a question about an image.
 pub fn questions(name: &str, model: QuestionAnswerer) -> Box<dyn Model> {
-    answering(name, InputKind::ImageAndQuestion, move |input| {
-        let description = model.description();
-        let image = image(&input.image, &description.preparation.decoding())?;
-        let found = model.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
-        let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
-        let answers = description.answers.iter().cloned();
-        let scores = found.scores.iter().map(|&score| f64::from(score));
-        Ok(answered(trace, best_of(answers.zip(scores))))
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::ImageAndQuestion,
+        changes: false,
+        queries: false,
+        answer: move |input: &Input| {
+            let description = model.description();
+            let image = image(&input.image, &description.preparation.decoding())?;
+            let found = model.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
+            let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
+            let answers = description.answers.iter().cloned();
+            let scores = found.scores.iter().map(|&score| f64::from(score));
+            Ok((answered(trace, best_of(answers.zip(scores))), vec![]))
+        },
     })
 }
 
 /// Describes an image.
 pub fn captions(name: &str, model: ImageCaptioner) -> Box<dyn Model> {
-    answering(name, InputKind::Image, move |input| {
-        let image = image(&input.image, &model.description().preparation.decoding())?;
-        let found = model
-            .caption(&[image], model.settings())
-            .map_err(sentence)?;
-        let all = found.into_iter().flatten();
-        let all = all.map(|one| (one.text, one.log_probability, one.trace));
-        hypotheses(all, "the model has no caption for this image")
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: true,
+        queries: false,
+        answer: move |input: &Input| {
+            let image = image(&input.image, &model.description().preparation.decoding())?;
+            let found = model
+                .caption(&[image], model.settings())
+                .map_err(sentence)?;
+            let all = found.into_iter().flatten();
+            let all = all.map(|one| (one.text, one.log_probability, one.trace));
+            let seen = hypotheses(all, "the model has no caption for this image")?;
+            Ok((seen, vec![]))
+        },
     })
 }
 
 /// Gives an image a class.
 pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
-    answering(name, InputKind::Image, move |input| {
-        let description = model.description();
-        let image = image(&input.image, &description.preparation.decoding())?;
-        let found = model.look(&[image]).map_err(sentence)?;
-        let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
-        let labels = description.labels.iter().cloned();
-        let scores = found.probabilities.iter().map(|&p| f64::from(p));
-        Ok(answered(trace, best_of(labels.zip(scores))))
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: model.model().has_stack(),
+        queries: model.model().has_stack(),
+        answer: move |input: &Input| Ok((classified(&model, &input.image)?, vec![])),
+    })
+}
+
+fn classified(model: &ImageClassifier, bytes: &[u8]) -> Result<Seen, String> {
+    let description = model.description();
+    let image = image(bytes, &description.preparation.decoding())?;
+    let found = model.look(&[image]).map_err(sentence)?;
+    let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
+    let labels = description.labels.iter().cloned();
+    let scores = found.probabilities.iter().map(|&p| f64::from(p));
+    Ok(answered(trace, best_of(labels.zip(scores))))
+}
+
+/// Compares an image with texts; `open` makes the classifier of these labels.
+pub fn labelled(
+    name: &str,
+    open: impl Fn(Vec<String>) -> Result<ImageClassifier, Failure> + Send + 'static,
+) -> Box<dyn Model> {
+    let mut known: Option<(String, ImageClassifier)> = None;
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::ImageAndLabels,
+        changes: true,
+        queries: true,
+        answer: move |input: &Input| {
+            let model = match known.take().filter(|(text, _)| *text == input.text) {
+                Some((_, model)) => model,
+                None => {
+                    let labels: Vec<String> = input.text.split(',').map(str::to_owned).collect();
+                    let labels = classify::labels(&labels).map_err(failed)?;
+                    open(labels).map_err(failed)?
+                }
+            };
+            let (_, model) = known.insert((input.text.clone(), model));
+            Ok((classified(model, &input.image)?, vec![]))
+        },
+    })
+}
+
+/// Finds the objects in an image.
+pub fn objects(name: &str, model: Detector) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: true,
+        queries: true,
+        answer: move |input: &Input| {
+            let description = model.description();
+            let image = image(&input.image, &description.preparation.decoding())?;
+            let found = model.look(&[image], THRESHOLD, false).map_err(sentence)?;
+            let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
+            let label = |object: &DetectedObject| description.labels[object.class].as_str();
+            let names: Vec<&str> = found.iter().map(label).collect();
+            let output = match names.is_empty() {
+                true => "no object".to_owned(),
+                false => names.join(", "),
+            };
+            // Objects of one class are told apart by their queries.
+            let named = found.iter().map(|object| {
+                let name = format!("{} (query {})", label(object), object.query);
+                (name, f64::from(object.score))
+            });
+            let seen = Seen {
+                alternatives: best_of(named),
+                ..Seen::new(trace, output)
+            };
+            Ok((seen, found.iter().map(|object| object.query).collect()))
+        },
     })
 }
 

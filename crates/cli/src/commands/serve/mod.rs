@@ -6,13 +6,16 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use regard_models::pretrained::{Folder, holds_clip, holds_detector, holds_images};
 use regard_serve::{
     Ablation, Config, Contents, Gradients, Input, InputKind, Model, Opened, QueryKeys, QueryPlace,
     Running, Seen, ServeError, serve,
 };
 use regard_train::{
-    Registry, Translator,
-    tasks::{Captioning, ImageClassification, LanguageModelling, Translation, VisualQuestions},
+    Detector, ImageClassifier, Registry, Translator,
+    tasks::{
+        Captioning, Detection, ImageClassification, LanguageModelling, Translation, VisualQuestions,
+    },
 };
 
 use super::{explain, pretrained, seq2seq::TextToText};
@@ -182,11 +185,17 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
         let model = models::image_classifier(file, device)?;
         return Ok(asked::images(name, model));
     }
+    if registry.holds::<Detection>(path) {
+        return Ok(asked::objects(name, registry.detector(path, device)?));
+    }
     if file.is_some() && registry.holds_any(path) && !registry.holds::<LanguageModelling>(path) {
         return Err(Failure::Usage(format!(
-            "--model {name}: the viewer asks translators, language models, captioners, classifiers of images, and models that answer \
-             questions about images; look at others by a trace: `regard classify --trace look.safetensors`, `regard serve look.safetensors`"
+            "--model {name}: the viewer asks translators, language models, captioners, classifiers of images, detectors, and models that \
+             answer questions about images; look at others by a trace: `regard classify --trace look.safetensors`, `regard serve look.safetensors`"
         )));
+    }
+    if let Some(model) = pretrained_of_images(name, options, device)? {
+        return Ok(model);
     }
     let opened = pretrained::Opened::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
@@ -195,4 +204,33 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     }
     let model = opened.model(options.stored.storage())?;
     Ok(Box::new(Texts::new(name, opened, model)))
+}
+
+/// A model of images that others have trained, if that is what `name` means.
+fn pretrained_of_images(
+    name: &str,
+    options: &Serve,
+    device: &Device,
+) -> Result<Option<Box<dyn Model>>, Failure> {
+    if models::pretrained(Path::new(name)).is_none() {
+        return Ok(None);
+    }
+    let folder = Folder::open(models::folder(name, options.quiet)?)?;
+    if holds_images(&folder) {
+        let model = ImageClassifier::pretrained(&folder, device)?;
+        return Ok(Some(asked::images(name, model)));
+    }
+    if holds_detector(&folder) {
+        let model = Detector::pretrained(&folder, device)?;
+        return Ok(Some(asked::objects(name, model)));
+    }
+    if !holds_clip(&folder) {
+        return Ok(None);
+    }
+    let (storage, device) = (options.stored.storage(), device.clone());
+    let open = move |labels| {
+        let model = ImageClassifier::zero_shot(&folder, labels, "{}", storage, &device)?;
+        Ok(model)
+    };
+    Ok(Some(asked::labelled(name, open)))
 }

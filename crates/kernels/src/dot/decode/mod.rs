@@ -103,10 +103,10 @@ pub fn decode<T: Element>(
     output: ViewMut,
     lse: Option<&mut [f32]>,
 ) -> Result<(), KernelError> {
-    decode_at(Level::current(), attention, query, cache, output, lse)
+    T::decode(attention, query, cache, output, lse)
 }
 
-pub(super) fn decode_at<T: Element>(
+pub(crate) fn decode_at<T: Element>(
     level: Level,
     attention: &Attention,
     query: View,

@@ -169,18 +169,29 @@ struct Shared<'a> {
 impl Shared<'_> {
     /// The first query of a row of cells.
     fn query(&self, row: usize) -> usize {
-        self.queries.start + row * self.queries.len() / self.rows
+        start(&self.queries, row, self.rows)
     }
 
     /// The first key of a column of cells.
     fn key(&self, column: usize) -> usize {
-        self.keys.start + column * self.keys.len() / self.columns
+        start(&self.keys, column, self.columns)
     }
 
     /// The row of cells of a query.
     fn row_of(&self, query: usize) -> usize {
-        ((query - self.queries.start + 1) * self.rows - 1) / self.queries.len()
+        cell_of(&self.queries, query, self.rows)
     }
+}
+
+/// The first position of cell `index`, of `cells` that share out `range`.
+fn start(range: &Range<usize>, index: usize, cells: usize) -> usize {
+    range.start + (index as u64 * range.len() as u64 / cells as u64) as usize
+}
+
+/// The cell of a position.
+fn cell_of(range: &Range<usize>, position: usize, cells: usize) -> usize {
+    let after = (position - range.start + 1) as u64;
+    ((after * cells as u64 - 1) / range.len() as u64) as usize
 }
 
 /// Some rows of cells of one head.
@@ -229,10 +240,10 @@ impl Kernel for Piece<'_> {
             let to = unsafe { shared.cells.row_mut(sequence.batch, self.head, row) };
             let high = shared.query(row + 1) - shared.query(row);
             for (column, (to, &sum)) in to.iter_mut().zip(sums).enumerate() {
-                let pairs = high * (shared.key(column + 1) - shared.key(column));
+                let wide = shared.key(column + 1) - shared.key(column);
                 *to = match shared.kind {
                     Kind::Max => sum as f32,
-                    Kind::Mean => (sum / pairs as f64) as f32,
+                    Kind::Mean => (sum / (high as f64 * wide as f64)) as f32,
                 };
             }
         }
@@ -264,7 +275,7 @@ impl Shared<'_> {
         }
         logs.begin(s, panel, task);
         let mut pooled = Buffer::new(width);
-        let mut column = (first - self.keys.start) * self.columns / self.keys.len();
+        let mut column = cell_of(&self.keys, first, self.columns);
         let mut next = first / TILE_KEYS * TILE_KEYS;
         while next < end {
             logs.tile(s, panel, task, &visible, &mut next, end);

@@ -2,14 +2,19 @@
 
 use super::*;
 
-#[test]
-fn what_is_observed_is_what_the_definition_says() {
-    let shape = Shape {
+/// Two texts of 77 queries and 100 keys, two heads of each with one head of keys.
+fn shape() -> Shape {
+    Shape {
         batch: 2,
         heads: 2,
         key_heads: 1,
         ..Shape::one_head(77, 100, unless_miri(24, 3), unless_miri(20, 2))
-    };
+    }
+}
+
+#[test]
+fn what_is_observed_is_what_the_definition_says() {
+    let shape = shape();
     let inputs = shape.inputs(2.0);
     let options = Options::new(shape);
     let wides = inputs.each_ref().map(|x| wide(x));
@@ -92,12 +97,7 @@ fn what_is_observed_is_what_the_definition_says() {
 
 #[test]
 fn pooled_maps_are_pools_of_the_definition() {
-    let shape = Shape {
-        batch: 2,
-        heads: 2,
-        key_heads: 1,
-        ..Shape::one_head(77, 100, unless_miri(24, 3), unless_miri(20, 2))
-    };
+    let shape = shape();
     let inputs = shape.inputs(2.0);
     let options = Options::new(shape);
     let wides = inputs.each_ref().map(|x| wide(x));
@@ -159,6 +159,32 @@ fn pooled_maps_are_pools_of_the_definition() {
             }
         }
     }
+}
+
+#[test]
+fn pooled_maps_are_the_same_bits_on_any_pool() {
+    let shape = shape();
+    let inputs = shape.inputs(2.0);
+    let attention = Attention::default();
+    let (_, lse) = forward(Level::current(), &attention, shape, &inputs);
+    on_every_pool(|| {
+        let pooled = [Kind::Max, Kind::Mean].map(|kind| {
+            let mut cells = vec![f32::NAN; 4 * 13 * 9];
+            let pooled = Pooled {
+                queries: 0..77,
+                keys: 3..100,
+                rows: 13,
+                columns: 9,
+                kind,
+                cells: &mut cells,
+            };
+            let query = View::heads_first(&inputs[0], shape.views()[0]);
+            let key = View::heads_first(&inputs[1], shape.views()[1]);
+            pool(&attention, query, key, &lse, pooled).unwrap();
+            cells
+        });
+        pooled.into()
+    });
 }
 
 #[test]

@@ -1,0 +1,311 @@
+"""Attention on numpy arrays and PyTorch tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from . import _regard
+from ._arrays import as_numpy, dtype_of, floats, four_axes, integers, is_tensor, numbers, readable, seen
+
+ALIGNMENTS = ("lower-right", "upper-left")
+
+
+def _options(
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    alignment: str = "lower-right",
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    lengths: Any = None,
+    prefix: Any = None,
+    documents: tuple[Any, Any] | None = None,
+    blocks: tuple[int, int, Any] | None = None,
+    relative: tuple[Any, int] | None = None,
+    alibi: Any = None,
+    sink: Any = None,
+    dropout: tuple[float, int] | None = None,
+    offsets: tuple[Any, Any] | None = None,
+) -> dict[str, Any]:
+    if alignment not in ALIGNMENTS:
+        raise ValueError(f"`alignment` is {alignment!r}, expected one of {', '.join(ALIGNMENTS)}")
+    if bias is not None:
+        bias = readable(four_axes("bias", numbers("bias", bias)))
+    if blocks is not None:
+        blocks = (blocks[0], blocks[1], seen("blocks", blocks[2]))
+    if relative is not None:
+        relative = (floats("relative", relative[0]), relative[1])
+
+    def pair(name: str, x: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+        return None if x is None else (integers(name, x[0]), integers(name, x[1]))
+
+    return {
+        "scale": scale,
+        "softcap": softcap,
+        "upper_left": alignment == "upper-left",
+        "causal": causal,
+        "window": window,
+        "prefix": integers("prefix", prefix),
+        "lengths": integers("lengths", lengths),
+        "mask": seen("mask", mask),
+        "documents": pair("documents", documents),
+        "blocks": blocks,
+        "bias": bias,
+        "relative": relative,
+        "alibi": floats("alibi", alibi),
+        "sink": floats("sink", sink),
+        "dropout": dropout,
+        "offsets": pair("offsets", offsets),
+    }
+
+
+def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Any) -> Any:
+    """Scaled dot-product attention, in one pass that holds no matrix of weights.
+
+    For query i and key j of one head, with p_i the query's position among the keys::
+
+        s_ij = cap(scale q_i . k_j) + bias_ij + relative(j - p_i) - alibi |p_i - j|       cap(s) = softcap tanh(s / softcap)
+        w_ij = exp(s_ij) / (exp(sink) + sum_l exp(s_il))        over the keys l that i may see
+        o_i  = sum_j dropout(w_ij) v_j
+
+    Vaswani et al. 2017; the order of computation is FlashAttention's (Dao et al. 2022). A query that sees nothing gets 0, and gradients
+    of 0. Query head h reads key head h // (heads // key_heads).
+
+    Parameters
+    ----------
+    query: [batch, heads, queries, dim], float32, bfloat16 or float16; numpy array or PyTorch tensor in CPU memory, any strides
+    key: [batch, key_heads, keys, dim]
+    value: [batch, key_heads, keys, value_dim]
+    scale: factor of the scores; 1 / sqrt(dim) if left out
+    causal: a query sees no key after its own position
+    alignment: "lower-right": the last query stands at the last key, as with a cache; "upper-left": the first at the first, as PyTorch's
+        `is_causal`
+    window: (left, right): how far a query sees to both sides; None sets no bound
+    softcap: scores are bent into (-softcap, softcap)
+    mask: booleans that broadcast to [batch, heads, queries, keys], True where a key may be seen
+    bias: float32, as mask; added to the scores, has a gradient
+    lengths: [batch]: how many keys of each entry are no padding
+    prefix: [batch]: so many first keys are seen by every query, whatever causal and window say
+    documents: ([batch, queries], [batch, keys]): a query sees keys of its own document
+    blocks: (queries in a block, keys in a block, booleans [batch or 1, heads or 1, query blocks, key blocks])
+    relative: ([heads, distances], place of distance 0): added to the scores by j - p_i; without gradient
+    alibi: [heads]: slopes
+    sink: [heads]: a logit that takes part in the softmax and has no value; has a gradient
+    dropout: (probability, seed)
+    offsets: (of queries, of keys): where the sequences of a packed batch begin, each [sequences + 1]; batch is then 1
+    return_lse: whether to return the log of the softmax's sum too
+
+    Returns
+    -------
+    [batch, heads, queries, value_dim], array or tensor as the query; with return_lse also [batch, heads, queries], float32
+
+    Raises
+    ------
+    TypeError, ValueError: an argument whose type, shape or values do not fit, by name
+    """
+    if any(is_tensor(x) for x in (query, key, value)):
+        output, lse = _tensors(query, key, value, options)
+    else:
+        dtype = dtype_of("query", query if isinstance(query, np.ndarray) else as_numpy("query", query))
+        operands = [numbers(name, x, dtype) for name, x in (("query", query), ("key", key), ("value", value))]
+        output, lse = _regard.dot_forward(*operands, _options(**options), dtype)
+        output = output if dtype == "float32" else output.view(np.asarray(query).dtype)
+    return (output, lse.sum(-1)) if return_lse else output
+
+
+def _tensors(query: Any, key: Any, value: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    import torch
+
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not is_tensor(x):
+            raise TypeError(f"`{name}` is a {type(x).__name__}, expected a tensor as the others")
+    bias, sink = options.pop("bias", None), options.pop("sink", None)
+    bias, sink = (x if x is None or is_tensor(x) else torch.as_tensor(x) for x in (bias, sink))
+    return _dot().apply(query, key, value, bias, sink, options)
+
+
+@cache
+def _dot() -> Any:
+    import torch
+
+    class Dot(torch.autograd.Function):
+        """`_regard.dot_forward` and its gradient."""
+
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, sink: Any, options: dict[str, Any]) -> Any:
+            dtype = dtype_of("query", query)
+            operands = [numbers(name, x, dtype) for name, x in (("query", query), ("key", key), ("value", value))]
+            options = _options(bias=bias, sink=sink, **options)
+            output, lse = _regard.dot_forward(*operands, options, dtype)
+            output, lse = torch.from_numpy(output), torch.from_numpy(lse)
+            if dtype != "float32":
+                output = output.view(query.dtype)
+            ctx.options, ctx.dtype = options, dtype
+            ctx.bias_shape = None if bias is None else bias.shape
+            ctx.sink_shape = None if sink is None else sink.shape
+            ctx.save_for_backward(query, key, value, output, lse)
+            ctx.mark_non_differentiable(lse)
+            return output, lse
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, d_output: Any, _: Any) -> Any:
+            query, key, value, output, lse = ctx.saved_tensors
+            named = {"query": query, "key": key, "value": value, "output": output}
+            operands = [numbers(name, x, ctx.dtype) for name, x in named.items()]
+            d_output = numbers("d_output", d_output, ctx.dtype)
+            of_inputs, d_bias, d_sink = _regard.dot_backward(*operands, lse.numpy(), d_output, ctx.options, ctx.dtype)
+            gradients = [torch.from_numpy(d).to(query.dtype) for d in of_inputs]
+            d_bias = None if d_bias is None else torch.from_numpy(d_bias).reshape(ctx.bias_shape)
+            d_sink = None if d_sink is None else torch.from_numpy(d_sink).reshape(ctx.sink_shape)
+            return (*gradients, d_bias, d_sink, None)
+
+    return Dot
+
+
+@dataclass
+class Observed:
+    """What attention looked at; what was not asked for is None."""
+
+    weights: np.ndarray | None = None
+    """[batch, heads, rows, keys]: the weights of the queries that were asked for"""
+    entropy: np.ndarray | None = None
+    """[batch, heads, queries], nats"""
+    column_sums: np.ndarray | None = None
+    """[batch, heads, keys]: how much attention each key gets"""
+    top_weights: np.ndarray | None = None
+    """[batch, heads, queries, k], largest first"""
+    top_keys: np.ndarray | None = None
+    """[batch, heads, queries, k]"""
+    pooled: np.ndarray | None = None
+    """[batch, heads, rows of cells, columns of cells]"""
+
+
+def observe(
+    query: Any,
+    key: Any,
+    *,
+    rows: Any = None,
+    entropy: bool = False,
+    column_sums: bool = False,
+    top: int | None = None,
+    cells: tuple[int, int] | None = None,
+    pool: str = "max",
+    **options: Any,
+) -> Observed:
+    """What `attention` with the same arguments looks at, without the matrix of weights.
+
+    Parameters
+    ----------
+    query, key, options: as for `attention`; half precision is read as float32
+    rows: queries whose weights are wanted, or True for all of them
+    entropy: the entropy of each query's weights
+    column_sums: the sum of the weights that each key gets
+    top: so many largest weights of each query
+    cells: (rows, columns): the whole map in so many cells, each its largest weight (pool = "max") or its mean ("mean")
+
+    Raises
+    ------
+    TypeError, ValueError: as `attention`; a query that is not there
+    """
+    query, key = (_single(name, x) for name, x in (("query", query), ("key", key)))
+    if query.ndim != 4 or key.ndim != 4:
+        raise ValueError(f"`query` and `key` have the shapes {query.shape} and {key.shape}, expected [batch, heads, length, dim]")
+    options = _options(**options)
+    nothing = np.broadcast_to(np.zeros(1, np.float32), (*key.shape[:3], 1))
+    _, lse = _regard.dot_forward(query, key, nothing, options, "float32")
+    rows = range(query.shape[2]) if rows is True else rows
+    rows = None if rows is None else integers("rows", list(rows))
+    found = {}
+    if rows is not None or entropy or column_sums or top is not None:
+        found = _regard.dot_observe(query, key, lse, options, rows=rows, entropy=entropy, column_sums=column_sums, top=top)
+    observed = Observed(found.get("rows"), *(found.get(name) for name in ("entropy", "column_sums", "top_weights", "top_keys")))
+    if cells is not None:
+        everything = (0, query.shape[2]), (0, key.shape[2])
+        observed.pooled = _regard.dot_pool(query, key, lse, options, *everything, cells, pool)
+    return observed
+
+
+def _single(name: str, x: Any) -> np.ndarray:
+    if is_tensor(x):
+        x = x.detach().float()
+    elif isinstance(x, np.ndarray) and dtype_of(name, x) != "float32":
+        x = x.astype(np.float32)
+    return numbers(name, x)
+
+
+def additive_attention(query: Any, key: Any, v: Any, value: Any, *, mask: Any = None, bias: Any = None) -> tuple[Any, Any]:
+    """Additive attention (Bahdanau, Cho, Bengio 2014)::
+
+        e_ij = sum_d v_d tanh(q_id + k_jd) + bias_ij       w_i = softmax of e_i       c_i = sum_j w_ij value_j
+
+    Parameters
+    ----------
+    query: [batch, queries, dim], already projected (W s), float32
+    key: [batch, keys, dim], already projected (U h)
+    v: [dim]; or [heads, dim], the batch being sentences times heads, the head innermost
+    value: [batch, keys, value_dim]
+    mask: [batch, keys], True where a key may be seen
+    bias: [batch, queries, keys], added to the scores; has a gradient
+
+    Returns
+    -------
+    context [batch, queries, value_dim], weights [batch, queries, keys]; arrays or tensors as the query
+
+    Raises
+    ------
+    TypeError, ValueError: an argument whose type, shape or values do not fit, by name
+    """
+    if is_tensor(query):
+        return _additive().apply(query, key, v, value, bias, mask)
+    return _regard.additive_forward(_arguments(query, key, v, value, mask, bias))
+
+
+class _Arguments:
+    """Fields that `_regard` reads."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def _arguments(query: Any, key: Any, v: Any, value: Any, mask: Any, bias: Any) -> _Arguments:
+    def contiguous(name: str, x: Any) -> np.ndarray | None:
+        return None if x is None else np.ascontiguousarray(numbers(name, x))
+
+    mask = None if mask is None else np.ascontiguousarray(seen("mask", mask)[0, 0])
+    named = {"query": query, "key": key, "v": v, "value": value, "bias": bias}
+    return _Arguments(mask=mask, **{name: contiguous(name, x) for name, x in named.items()})
+
+
+@cache
+def _additive() -> Any:
+    import torch
+
+    class Additive(torch.autograd.Function):
+        """`_regard.additive_forward` and its gradient."""
+
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, v: Any, value: Any, bias: Any, mask: Any) -> Any:
+            ctx.mask = mask
+            arguments = _arguments(query, key, v, value, mask, bias)
+            context, weights = (torch.from_numpy(x) for x in _regard.additive_forward(arguments))
+            ctx.save_for_backward(query, key, v, value, bias, weights)
+            return context, weights
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, d_context: Any, d_weights: Any) -> Any:
+            query, key, v, value, bias, weights = ctx.saved_tensors
+            arguments = _arguments(query, key, v, value, ctx.mask, bias)
+            d_context, d_weights = (np.ascontiguousarray(d.numpy()) for d in (d_context, d_weights))
+            gradients, d_bias = _regard.additive_backward(arguments, weights.numpy(), d_context, d_weights)
+            of_inputs = [torch.from_numpy(d) for d in gradients]
+            return (*of_inputs, None if d_bias is None else torch.from_numpy(d_bias), None)
+
+    return Additive

@@ -1,0 +1,60 @@
+"""Traces on disk and in a browser."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from collections.abc import Iterable
+
+from . import _regard
+from ._regard import Trace
+
+
+def load(path: str | os.PathLike[str]) -> list[Trace]:
+    """The traces of a file, such as `regard translate --trace` writes.
+
+    Raises ValueError for a file that is none.
+    """
+    return _regard.read_traces(path)
+
+
+def save(path: str | os.PathLike[str], traces: Trace | Iterable[Trace]) -> None:
+    """Writes traces to a file, which `regard view`, `regard serve` and `load` open. It appears whole or not at all."""
+    _regard.write_traces(path, _list(traces))
+
+
+class Viewer:
+    """The viewer, running on a thread of this process until `stop()`, or the end of a `with` block. In a notebook it shows itself."""
+
+    def __init__(self, traces: list[Trace], port: int) -> None:
+        self._served = _regard.serve_traces(traces, port)
+
+    @property
+    def url(self) -> str:
+        """The address of the page; only this machine can open it."""
+        return self._served.url
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._served.stop()
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<regard.Viewer at {self.url}>"
+
+
+def serve(traces: Trace | Iterable[Trace], *, port: int = 0, open_browser: bool = False) -> Viewer:
+    """Opens the viewer with these traces, at an address that only this machine reaches; port 0 is any free one."""
+    viewer = Viewer(_list(traces), port)
+    if open_browser:
+        webbrowser.open(viewer.url)
+    return viewer
+
+
+def _list(traces: Trace | Iterable[Trace]) -> list[Trace]:
+    return [traces] if isinstance(traces, Trace) else list(traces)

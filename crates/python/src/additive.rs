@@ -1,0 +1,128 @@
+//! Additive attention on numpy arrays (Bahdanau 2014).
+
+use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use regard_kernels::additive::{Gradients, Input, PaddingMask, Shape, backward, forward};
+
+use crate::{
+    arrays::{array, refused, slice, zeros},
+    threads::detached,
+};
+
+/// What is read, all contiguous: `query [batch, queries, dim]`, `key [batch, keys, dim]`, `v [dim]`, `value [batch, keys, value_dim]`;
+/// `mask [batch, keys]` and `bias [batch, queries, keys]` if there are any.
+#[derive(FromPyObject)]
+pub struct Arguments<'py> {
+    query: PyReadonlyArrayDyn<'py, f32>,
+    key: PyReadonlyArrayDyn<'py, f32>,
+    v: PyReadonlyArrayDyn<'py, f32>,
+    value: PyReadonlyArrayDyn<'py, f32>,
+    mask: Option<PyReadonlyArrayDyn<'py, u8>>,
+    bias: Option<PyReadonlyArrayDyn<'py, f32>>,
+}
+
+impl Arguments<'_> {
+    fn input(&self) -> PyResult<Input<'_>> {
+        let three = |name: &str, shape: &[usize]| {
+            <[usize; 3]>::try_from(shape).map_err(|_| {
+                refused(format!(
+                    "`{name}` has the shape {shape:?}, expected three axes: [batch, length, dim]"
+                ))
+            })
+        };
+        let [batch, queries, dim] = three("query", self.query.shape())?;
+        let [_, keys, _] = three("key", self.key.shape())?;
+        let [_, _, value_dim] = three("value", self.value.shape())?;
+        let mask = self.mask.as_ref().map(|mask| slice("mask", mask));
+        let bias = self.bias.as_ref().map(|bias| slice("bias", bias));
+        Ok(Input {
+            shape: Shape {
+                batch,
+                queries,
+                keys,
+                dim,
+                value_dim,
+            },
+            query: slice("query", &self.query)?,
+            key: slice("key", &self.key)?,
+            v: slice("v", &self.v)?,
+            value: slice("value", &self.value)?,
+            keep: mask
+                .transpose()?
+                .map_or(PaddingMask::All, PaddingMask::Mask),
+            bias: bias.transpose()?,
+        })
+    }
+}
+
+type Array<'py> = Bound<'py, PyArrayDyn<f32>>;
+
+/// Context `[batch, queries, value_dim]` and weights `[batch, queries, keys]`.
+#[pyfunction]
+pub fn additive_forward<'py>(
+    py: Python<'py>,
+    arguments: Arguments<'py>,
+) -> PyResult<(Array<'py>, Array<'py>)> {
+    let input = arguments.input()?;
+    let Shape {
+        batch,
+        queries,
+        keys,
+        value_dim,
+        ..
+    } = input.shape;
+    let (of_context, of_weights) = ([batch, queries, value_dim], [batch, queries, keys]);
+    let (mut context, mut weights) = (zeros(&of_context)?, zeros(&of_weights)?);
+    detached(py, || forward(&input, &mut context, &mut weights)).map_err(refused)?;
+    Ok((
+        array(py, context, &of_context)?,
+        array(py, weights, &of_weights)?,
+    ))
+}
+
+/// The gradients of query, key, v and value, and of the bias if there is one.
+#[pyfunction]
+pub fn additive_backward<'py>(
+    py: Python<'py>,
+    arguments: Arguments<'py>,
+    weights: PyReadonlyArrayDyn<'py, f32>,
+    d_context: PyReadonlyArrayDyn<'py, f32>,
+    d_weights: Option<PyReadonlyArrayDyn<'py, f32>>,
+) -> PyResult<([Array<'py>; 4], Option<Array<'py>>)> {
+    let input = arguments.input()?;
+    let shapes = [
+        arguments.query.shape(),
+        arguments.key.shape(),
+        arguments.v.shape(),
+        arguments.value.shape(),
+    ];
+    let (weights, d_context) = (slice("weights", &weights)?, slice("d_context", &d_context)?);
+    let d_weights = d_weights
+        .as_ref()
+        .map(|d| slice("d_weights", d))
+        .transpose()?;
+    let [mut query, mut key, mut v, mut value] = [
+        zeros(shapes[0])?,
+        zeros(shapes[1])?,
+        zeros(shapes[2])?,
+        zeros(shapes[3])?,
+    ];
+    let mut bias = input.bias.map(|bias| vec![0.0; bias.len()]);
+    detached(py, || {
+        let mut gradients = Gradients {
+            query: &mut query,
+            key: &mut key,
+            v: &mut v,
+            value: &mut value,
+            bias: bias.as_deref_mut(),
+            accumulate: false,
+        };
+        backward(&input, weights, d_context, d_weights, &mut gradients)
+    })
+    .map_err(refused)?;
+    let bias = bias.zip(arguments.bias.as_ref().map(|bias| bias.shape()));
+    let bias = bias.map(|(numbers, shape)| array(py, numbers, shape));
+    let [query, key, v, value] = [(query, 0), (key, 1), (v, 2), (value, 3)]
+        .map(|(numbers, at)| array(py, numbers, shapes[at]));
+    Ok(([query?, key?, v?, value?], bias.transpose()?))
+}

@@ -1,0 +1,107 @@
+//! numpy arrays as the slices and views of the kernels.
+
+use std::fmt::Display;
+
+use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::{exceptions::PyValueError, prelude::*};
+use regard_kernels::View;
+
+/// An error of a kernel, or of anything else that names the argument, as a `ValueError`.
+pub fn refused(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// An array as `[batch, heads, length, dim]`.
+///
+/// # Errors
+/// Another number of axes; a last axis whose numbers do not follow each other; strides that are negative or no whole numbers.
+pub fn view<'a, T: Element>(
+    name: &str,
+    array: &'a PyReadonlyArrayDyn<'_, T>,
+) -> PyResult<View<'a, T>> {
+    let found = array.shape();
+    let shape: [usize; 4] = found.try_into().map_err(|_| {
+        refused(format!(
+            "`{name}` has the shape {found:?}, expected four axes: [batch, heads, length, dim]"
+        ))
+    })?;
+    let size = size_of::<T>() as isize;
+    let strides = array.strides();
+    let [batch, heads, length, dim] = [0, 1, 2, 3].map(|axis| match shape[axis] {
+        0 | 1 => Some(0),
+        _ => usize::try_from(strides[axis] / size)
+            .ok()
+            .filter(|_| strides[axis] >= 0 && strides[axis] % size == 0),
+    });
+    let (Some(batch), Some(heads), Some(length), Some(0 | 1)) = (batch, heads, length, dim) else {
+        return Err(refused(format!(
+            "`{name}` has strides of {strides:?} bytes, which a kernel cannot read: pass numpy.ascontiguousarray({name})"
+        )));
+    };
+    if dim == Some(0) && shape[3] > 1 {
+        return Err(refused(format!(
+            "`{name}` repeats one number along its last axis: pass numpy.ascontiguousarray({name})"
+        )));
+    }
+    let strides = [batch, heads, length];
+    let data: &[T] = match shape.contains(&0) {
+        true => &[],
+        false => {
+            let steps = shape.iter().zip(&strides);
+            let last: usize = steps.map(|(size, stride)| (size - 1) * stride).sum();
+            // SAFETY: numpy gave the array memory for each number that its shape and strides reach; with no negative stride these lie
+            // between the first one and this end. The borrow keeps the array alive, and other code of this crate from writing to it.
+            unsafe { std::slice::from_raw_parts(array.as_array().as_ptr(), last + shape[3]) }
+        }
+    };
+    Ok(View {
+        data,
+        shape,
+        strides,
+    })
+}
+
+/// The numbers of an array whose rows follow each other.
+///
+/// # Errors
+/// Any other array.
+pub fn slice<'a, T: Element>(
+    name: &str,
+    array: &'a PyReadonlyArrayDyn<'_, T>,
+) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|_| {
+        refused(format!(
+            "`{name}` is not contiguous: pass numpy.ascontiguousarray({name})"
+        ))
+    })
+}
+
+/// `numbers` as an array.
+pub fn array<'py, T: Element>(
+    py: Python<'py>,
+    numbers: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyArrayDyn<T>>> {
+    numpy::PyArray1::from_vec(py, numbers).reshape(shape)
+}
+
+/// Zeros for an array of this shape.
+///
+/// # Errors
+/// More numbers than can be addressed, or than there is memory for.
+pub fn zeros<T: Clone + Default>(shape: &[usize]) -> PyResult<Vec<T>> {
+    let count = shape
+        .iter()
+        .try_fold(1usize, |all, &size| all.checked_mul(size));
+    let mut numbers = vec![];
+    let room = count.map(|count| numbers.try_reserve_exact(count));
+    match (count, room) {
+        (Some(count), Some(Ok(()))) => {
+            numbers.resize(count, T::default());
+            Ok(numbers)
+        }
+        _ => Err(pyo3::exceptions::PyMemoryError::new_err(format!(
+            "no memory for a result of the shape {shape:?}"
+        ))),
+    }
+}

@@ -1,0 +1,246 @@
+//! Traces, and pictures of them.
+
+use std::{path::PathBuf, sync::mpsc};
+
+use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use pyo3::{exceptions::PyIndexError, prelude::*, types::PyDict};
+use regard_serve::{Config, Contents, Opened, Stop, serve};
+use regard_trace::{self as traces, AttentionMap, Axis, Kind, Token, Tokens, diagnose};
+use regard_view::{
+    Heatmap,
+    html::{self, HtmlOptions},
+    png::{self, PngOptions},
+    svg::{self, SvgOptions},
+};
+
+use crate::{
+    arrays::{array, refused, slice},
+    threads::detached,
+};
+
+/// Tokens as `(text, number of its word or None, whether it is special)`, or a number of positions without texts.
+#[derive(FromPyObject)]
+pub enum Along {
+    Tokens(Vec<(String, Option<usize>, bool)>),
+    Positions(usize),
+}
+
+impl From<Along> for Axis {
+    fn from(along: Along) -> Self {
+        match along {
+            Along::Positions(length) => Self::Positions { length },
+            Along::Tokens(tokens) => {
+                let token = |(text, word, special)| Token {
+                    text,
+                    word,
+                    special,
+                };
+                let tokens: Tokens = tokens.into_iter().map(token).collect();
+                Self::Tokens { tokens }
+            }
+        }
+    }
+}
+
+/// What a model looked at on the way to one output.
+#[pyclass(from_py_object)]
+#[derive(Clone)]
+pub struct Trace(traces::Trace);
+
+#[pymethods]
+impl Trace {
+    #[new]
+    #[pyo3(signature = (model="", source="", target=""))]
+    fn new(model: &str, source: &str, target: &str) -> Self {
+        Self(traces::Trace::new(model, source, target))
+    }
+
+    /// Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention.
+    #[pyo3(signature = (kind, layer, queries, keys, weights, *, normalized=true))]
+    fn add(
+        &mut self,
+        kind: &str,
+        layer: usize,
+        queries: Along,
+        keys: Along,
+        weights: PyReadonlyArrayDyn<'_, f32>,
+        normalized: bool,
+    ) -> PyResult<()> {
+        let kinds = [
+            Kind::EncoderSelf,
+            Kind::DecoderSelf,
+            Kind::Cross,
+            Kind::SelfAttention,
+            Kind::Other,
+        ];
+        let found = kinds.into_iter().find(|known| known.name() == kind);
+        let kind = found.ok_or_else(|| {
+            let names = kinds.map(Kind::name).join(", ");
+            refused(format!("`kind` is {kind:?}, expected one of {names}"))
+        })?;
+        let &[heads, _, _] = weights.shape() else {
+            return Err(refused(format!(
+                "`weights` has the shape {:?}, expected [heads, queries, keys]",
+                weights.shape()
+            )));
+        };
+        let numbers = slice("weights", &weights)?.to_vec();
+        let (queries, keys) = (Axis::from(queries), Axis::from(keys));
+        let map = match normalized {
+            true => AttentionMap::new(kind, queries, keys, heads, numbers),
+            false => AttentionMap::unnormalized(kind, queries, keys, heads, numbers),
+        };
+        let map = map.map_err(refused)?;
+        self.0.maps.push(map.at_layer(layer));
+        Ok(())
+    }
+
+    /// The number of maps.
+    fn __len__(&self) -> usize {
+        self.0.maps.len()
+    }
+
+    /// The name, layer, heads and tokens of a map, and its weights `[heads, queries, keys]`.
+    fn map<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
+        let map = self.at(index)?;
+        let found = PyDict::new(py);
+        found.set_item("name", map.name())?;
+        found.set_item("layer", map.layer())?;
+        found.set_item("heads", map.heads())?;
+        found.set_item("queries", map.queries().labels())?;
+        found.set_item("keys", map.keys().labels())?;
+        let weights: Bound<'_, PyArrayDyn<f32>> = array(py, map.weights().to_vec(), &map.shape())?;
+        found.set_item("weights", weights)?;
+        Ok(found)
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.model
+    }
+
+    #[getter]
+    fn source(&self) -> &str {
+        &self.0.source
+    }
+
+    #[getter]
+    fn target(&self) -> &str {
+        &self.0.target
+    }
+
+    /// What stands out, in words, a line each.
+    fn report(&self, py: Python<'_>) -> Vec<String> {
+        detached(py, || diagnose::report::summary(&self.0))
+    }
+
+    /// One head of a map as SVG, or the mean of all.
+    #[pyo3(signature = (index, head=None))]
+    fn svg(&self, index: usize, head: Option<usize>) -> PyResult<String> {
+        let map = self.at(index)?;
+        let of_head = head
+            .map(|head| map.head(head))
+            .transpose()
+            .map_err(refused)?;
+        let heatmap = Heatmap::from_map(&of_head.unwrap_or_else(|| map.mean_heads()));
+        Ok(svg::heatmap(&heatmap, &SvgOptions::default()))
+    }
+
+    /// As [`svg`](Self::svg), as the bytes of a PNG file.
+    #[pyo3(signature = (index, head=None))]
+    fn png(&self, index: usize, head: Option<usize>) -> PyResult<Vec<u8>> {
+        png::from_svg(&self.svg(index, head)?, &PngOptions::default()).map_err(refused)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "<regard.Trace of {:?}, {} maps>",
+            self.0.model,
+            self.0.maps.len()
+        )
+    }
+}
+
+impl Trace {
+    fn at(&self, index: usize) -> PyResult<&AttentionMap> {
+        self.0.maps.get(index).ok_or_else(|| {
+            PyIndexError::new_err(format!(
+                "there is no map {index}: the trace has {}",
+                self.0.maps.len()
+            ))
+        })
+    }
+}
+
+fn inner(all: Vec<Trace>) -> Vec<traces::Trace> {
+    all.into_iter().map(|trace| trace.0).collect()
+}
+
+/// The traces of a file.
+#[pyfunction]
+pub fn read_traces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Trace>> {
+    let read = detached(py, || traces::read(path)).map_err(refused)?;
+    Ok(read.into_iter().map(Trace).collect())
+}
+
+/// Writes traces to a file, which appears whole or not at all.
+#[pyfunction]
+pub fn write_traces(py: Python<'_>, path: PathBuf, all: Vec<Trace>) -> PyResult<()> {
+    detached(py, || traces::write(path, &inner(all))).map_err(refused)
+}
+
+/// One page with these traces, which needs nothing else.
+#[pyfunction]
+pub fn traces_page(py: Python<'_>, all: Vec<Trace>, title: String) -> String {
+    detached(py, || html::page(&inner(all), &HtmlOptions { title }))
+}
+
+/// A viewer that runs.
+#[pyclass]
+pub struct Served {
+    /// The address of the page.
+    #[pyo3(get)]
+    url: String,
+    stop: Stop,
+}
+
+#[pymethods]
+impl Served {
+    /// Ends it.
+    fn stop(&self) {
+        self.stop.now();
+    }
+}
+
+/// Opens the viewer on another thread, at an address that only this machine reaches.
+#[pyfunction]
+pub fn serve_traces(py: Python<'_>, all: Vec<Trace>, port: u16) -> PyResult<Served> {
+    let opened = inner(all).into_iter().map(|trace| Opened {
+        name: trace.model.clone(),
+        trace,
+        long: None,
+        training: None,
+    });
+    let contents = Contents {
+        traces: opened.collect(),
+        ..Contents::default()
+    };
+    let mut config = Config::default();
+    config.listen.set_port(port);
+    let (ready, started) = mpsc::channel();
+    let failed = ready.clone();
+    std::thread::spawn(move || {
+        let served = serve(config, contents, move |running| {
+            let _ = ready.send(Ok(running));
+        });
+        if let Err(error) = served {
+            let _ = failed.send(Err(error.to_string()));
+        }
+    });
+    let running = detached(py, move || started.recv()).map_err(refused)?;
+    let running = running.map_err(refused)?;
+    Ok(Served {
+        url: running.url,
+        stop: running.stop,
+    })
+}

@@ -1,0 +1,244 @@
+"""Attention on arrays and tensors: against plain numpy in double precision, gradients against finite differences, and bad input."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import regard
+
+
+def plain(query, key, value, *, scale=None, causal=False, mask=None, bias=None, softcap=None, sink=None):
+    """The definition, in double precision."""
+    query, key, value = (np.asarray(x, np.float64) for x in (query, key, value))
+    groups = query.shape[1] // key.shape[1]
+    key, value = (np.repeat(x, groups, axis=1) for x in (key, value))
+    scores = np.einsum("bhqd,bhkd->bhqk", query, key) * (scale or query.shape[-1] ** -0.5)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+    queries, keys = scores.shape[-2:]
+    seen = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    if causal:
+        seen = seen & np.tri(queries, keys, keys - queries, dtype=bool)
+    scores = np.where(seen, scores, -np.inf)
+    largest = np.maximum(scores.max(-1, keepdims=True), -1e300)
+    weights = np.exp(scores - largest)
+    total = weights.sum(-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(np.asarray(sink, np.float64)[None, :, None, None] - largest)
+    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return weights @ value, weights
+
+
+def random(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+OPTIONS = [
+    {},
+    {"causal": True},
+    {"scale": 0.3, "softcap": 2.0},
+    {"mask": np.random.default_rng(1).random((2, 1, 7, 9)) > 0.4},
+    {"bias": random(2, 1, 4, 7, 9)},
+    {"sink": random(3, 4), "causal": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "+".join(options) or "plain")
+def test_attention_is_its_definition(options):
+    query, key, value = random(4, 2, 4, 7, 16), random(5, 2, 2, 9, 16), random(6, 2, 2, 9, 8)
+    expected, weights = plain(query, key, value, **options)
+    output, lse = regard.attention(query, key, value, return_lse=True, **options)
+    assert output.shape == (2, 4, 7, 8) and lse.shape == (2, 4, 7)
+    np.testing.assert_allclose(output, expected, atol=2e-6)
+    seen = regard.observe(query, key, rows=True, entropy=True, column_sums=True, top=3, cells=(3, 4), pool="mean", **options)
+    np.testing.assert_allclose(seen.weights, weights, atol=1e-6)
+    logs = np.log(weights, where=weights > 0, out=np.zeros_like(weights))
+    if "sink" not in options:
+        np.testing.assert_allclose(seen.entropy, -(weights * logs).sum(-1), atol=1e-5)
+    np.testing.assert_allclose(seen.column_sums, weights.sum(-2), atol=1e-5)
+    np.testing.assert_allclose(seen.top_weights, -np.sort(-weights, -1)[..., :3], atol=1e-6)
+    assert seen.pooled.shape == (2, 4, 3, 4)
+
+
+def test_arrays_are_read_where_they_are():
+    joint = random(7, 2, 6, 3, 4, 8)  # batch, length, which, heads, dim
+    query, key, value = (joint[:, :, which].transpose(0, 2, 1, 3) for which in range(3))
+    expected, _ = plain(query, key, value)
+    np.testing.assert_allclose(regard.attention(query, key, value), expected, atol=2e-6)
+    turned = query[..., ::-1], key[..., ::-1], value[:, :, ::-1]
+    expected, _ = plain(*turned)
+    np.testing.assert_allclose(regard.attention(*turned), expected, atol=2e-6)
+
+
+def test_a_row_that_sees_nothing_is_0():
+    x = random(8, 1, 1, 3, 4)
+    mask = np.ones((3, 3), bool)
+    mask[1] = False
+    output = regard.attention(x, x, x, mask=mask)
+    assert (output[0, 0, 1] == 0).all() and np.isfinite(output).all()
+
+
+BAD = [
+    (lambda x: (x[0], x, x), "four axes"),
+    (lambda x: (x.astype(np.float64), x, x), "float64"),
+    (lambda x: (x, x[:, :, :2], x), "value"),
+    (lambda x: (x, x.astype(np.float16), x), "float16"),
+    (lambda x: ("x", x, x), "str"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), BAD)
+def test_bad_arguments_are_named(arguments, named):
+    with pytest.raises((TypeError, ValueError), match=named):
+        regard.attention(*arguments(random(9, 1, 2, 3, 4)))
+
+
+BAD_OPTIONS = [
+    ({"mask": np.ones((3, 3))}, "booleans"),
+    ({"mask": np.ones((2, 3), bool)}, "keep"),
+    ({"bias": np.ones((5, 3), np.float32)}, "bias"),
+    ({"alignment": "left"}, "lower-right"),
+    ({"lengths": [1, 2]}, "lengths"),
+    ({"lengths": [-1]}, "lengths"),
+    ({"dropout": (2.0, 1)}, "probability"),
+    ({"softcap": -1.0}, "softcap"),
+    ({"scale": "a"}, "scale"),
+    ({"sinks": [1.0]}, "sinks"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), BAD_OPTIONS, ids=lambda x: str(x) if isinstance(x, str) else None)
+def test_bad_options_are_named(options, named):
+    x = random(10, 1, 2, 3, 4)
+    with pytest.raises((TypeError, ValueError), match=named):
+        regard.attention(x, x, x, **options)
+
+
+def test_random_calls_raise_or_answer():
+    draw = np.random.default_rng(11)
+    kinds = [np.float32, np.float32, np.float32, np.float64, np.int64, np.float16]
+    answered = 0
+    for _ in range(2000):
+        shape = draw.integers(0, 4, 4) if draw.random() < 0.5 else np.array([1, 2, 3, 4])
+        arrays = []
+        for _ in range(3):
+            own = shape.copy()
+            if draw.random() < 0.2:
+                own[draw.integers(0, 4)] = draw.integers(0, 5)
+            x = draw.standard_normal(own[: draw.choice([4, 4, 4, 4, 3])]).astype(kinds[draw.integers(0, len(kinds))] if draw.random() < 0.1 else np.float32)
+            if x.ndim == 4 and draw.random() < 0.3:
+                x = x.transpose(draw.permutation(4))[:: draw.choice([1, -1, 2])]
+            arrays.append(x)
+        options = {}
+        if draw.random() < 0.3:
+            options["causal"] = True
+        if draw.random() < 0.3:
+            options["mask"] = draw.random(draw.integers(0, 4, draw.integers(0, 6))) > 0.5
+        if draw.random() < 0.2:
+            options["window"] = (int(draw.integers(0, 3)), None)
+        if draw.random() < 0.2:
+            options["lengths"] = draw.integers(-1, 5, draw.integers(0, 3))
+        try:
+            regard.attention(*arrays, **options)
+            answered += 1
+        except (TypeError, ValueError):
+            pass
+    assert answered > 100
+
+
+def test_threads_answer_alike():
+    x = random(12, 2, 4, 65, 16)
+    expected = regard.attention(x, x, x, causal=True)
+    found = [None] * 8
+
+    def work(i):
+        found[i] = regard.attention(x, x, x, causal=True)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((one == expected).all() for one in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_answers():
+    x = random(17, 2, 8, 257, 32)
+    expected = regard.attention(x, x, x, causal=True)
+    child = os.fork()
+    if child == 0:
+        same = (regard.attention(x, x, x, causal=True) == expected).all()
+        os._exit(0 if same else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("the forked process did not answer")
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_additive_attention_is_its_definition():
+    query, key, v, value = random(13, 2, 3, 5), random(14, 2, 4, 5), random(15, 5), random(16, 2, 4, 6)
+    mask = np.array([[True, True, False, True], [True, True, True, True]])
+    scores = np.einsum("d,bqkd->bqk", v, np.tanh(query[:, :, None] + key[:, None]).astype(np.float64))
+    scores = np.where(mask[:, None], scores, -np.inf)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    context, found = regard.additive_attention(query, key, v, value, mask=mask)
+    np.testing.assert_allclose(found, weights, atol=1e-6)
+    np.testing.assert_allclose(context, weights @ value, atol=1e-6)
+
+
+def test_scores_are_those_of_the_evaluation():
+    full = regard.bleu(["the cat sat on the mat"], [["the cat sat on the mat"]])
+    assert full.score == pytest.approx(100) and "tok:13a" in full.signature
+    assert 0 < regard.chrf(["the cat"], [["the dog"]]).score < 100
+    with pytest.raises(ValueError):
+        regard.bleu(["a"], [["a", "b"]])
+
+
+def test_traces_go_to_disk_and_back(tmp_path):
+    trace = regard.Trace("model", "a b", "c")
+    tokens = [("a", 0, False), ("b", 1, False)]
+    trace.add("decoder.cross", 0, [("c", 0, False)], tokens, np.array([[[0.25, 0.75]]], np.float32))
+    regard.save(tmp_path / "x.safetensors", trace)
+    (back,) = regard.load(tmp_path / "x.safetensors")
+    assert back.map(0)["weights"].tolist() == [[[0.25, 0.75]]] and back.map(0)["keys"] == ["a", "b"]
+    assert back.svg(0).startswith("<svg") and back.png(0)[:4] == b"\x89PNG" and back.report()
+    with pytest.raises(ValueError, match="sum"):
+        trace.add("self", 0, tokens, tokens, np.ones((1, 2, 2), np.float32))
+    with pytest.raises(IndexError, match="no map 3"):
+        back.svg(3)
+    (tmp_path / "bad").write_bytes(b"x")
+    with pytest.raises(ValueError, match="bad"):
+        regard.load(tmp_path / "bad")
+
+
+def test_the_viewer_answers_and_stops():
+    from urllib.request import urlopen
+
+    trace = regard.Trace("model", "a", "")
+    trace.add("self", 0, 1, 1, np.ones((1, 1, 1), np.float32))
+    with regard.serve(trace) as viewer:
+        assert b"<html" in urlopen(viewer.url).read()
+
+
+def test_maps_are_drawn_on_axes():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    regard.plot(np.ones((2, 2, 3)) / 3, ["a", "b"], ["$x$", "y", "z"], ax=ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    with pytest.raises(ValueError, match="3 texts"):
+        regard.plot(np.ones((2, 2)), ["a", "b", "c"], ax=ax)

@@ -1,0 +1,82 @@
+"""Attention as an operation of PyTorch: equal to PyTorch's own, with its gradients."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import regard  # noqa: E402
+
+functional = torch.nn.functional
+
+
+def inputs(*, dtype=torch.float32, key_heads=2):
+    torch.manual_seed(0)
+    shapes = (2, 4, 7, 16), (2, key_heads, 9, 16), (2, key_heads, 9, 8)
+    return [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+
+
+CASES = {
+    "plain": ({}, {}),
+    "causal": ({"causal": True, "alignment": "upper-left"}, {"is_causal": True}),
+    "scale": ({"scale": 0.2}, {"scale": 0.2}),
+    "mask": ({"mask": torch.arange(9) < 6}, {"attn_mask": (torch.arange(9) < 6).expand(7, 9)}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_pytorchs_with_its_gradients(case):
+    ours, theirs = CASES[case]
+    tensors = inputs()
+    expected = functional.scaled_dot_product_attention(*tensors, enable_gqa=True, **theirs)
+    upstream = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, tensors, upstream)
+    output = regard.attention(*tensors, **ours)
+    torch.testing.assert_close(output, expected)
+    for found, gradient in zip(torch.autograd.grad(output, tensors, upstream), gradients):
+        torch.testing.assert_close(found, gradient)
+
+
+def test_bias_and_sink_have_gradients():
+    query, key, value = inputs()
+    bias, sink = torch.randn(1, 4, 7, 9, requires_grad=True), torch.randn(4, requires_grad=True)
+
+    def plain():
+        scores = query @ key.repeat_interleave(2, 1).mT / 4 + bias
+        with_sink = torch.cat([scores, sink[None, :, None, None].expand(2, 4, 7, 1)], -1)
+        return with_sink.softmax(-1)[..., :-1] @ value.repeat_interleave(2, 1)
+
+    of = query, key, value, bias, sink
+    expected = torch.autograd.grad(plain().square().sum(), of)
+    found = torch.autograd.grad(regard.attention(query, key, value, bias=bias, sink=sink).square().sum(), of)
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    tensors = inputs(dtype=dtype)
+    output = regard.attention(*tensors, causal=True)
+    assert output.dtype == dtype
+    wide = [x.detach().float() for x in tensors]
+    torch.testing.assert_close(output.float(), regard.attention(*wide, causal=True), rtol=2e-2, atol=2e-2)
+    output.float().sum().backward()
+    assert all(x.grad.dtype == dtype for x in tensors)
+
+
+def test_additive_attention_has_gradients():
+    torch.manual_seed(1)
+    query, key, v, value, bias = (torch.randn(s, requires_grad=True) for s in [(2, 3, 5), (2, 4, 5), (5,), (2, 4, 6), (2, 3, 4)])
+    weights = (torch.tanh(query[:, :, None] + key[:, None]) @ v + bias).softmax(-1)
+    of = query, key, v, value, bias
+    expected = torch.autograd.grad((weights @ value).square().sum() + weights.square().sum(), of)
+    context, found = regard.additive_attention(*of[:4], bias=bias)
+    torch.testing.assert_close(found, weights)
+    gradients = torch.autograd.grad(context.square().sum() + found.square().sum(), of)
+    for one, other in zip(gradients, expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tensor_of_another_device_is_refused():
+    x = torch.zeros(1, 1, 2, 4, device="meta")
+    with pytest.raises(ValueError, match="meta"):
+        regard.attention(x, x, x)

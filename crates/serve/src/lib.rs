@@ -2,8 +2,8 @@
 //!
 //! [`serve`] takes traces that were opened, a model that can be asked, worked examples of mechanisms, or any of them, and blocks until
 //! Ctrl-C. The page has the views Overview (all heads), Head (one map or several), Text, Image, Rollout (all layers together), Compare;
-//! for what a model was asked Query and key, Generation (the tree of the search), and Ask: switch heads off and see whether the output
-//! changes; Explain: a mechanism step by step, with sliders for its inputs. Of a run folder Training plots how attention changes. Nothing
+//! for what a model was asked Query and key, Generation (the tree of the search), Ask: switch heads off and see whether the output
+//! changes, and Gradient: the gradient by each weight, times the weight; Explain: a mechanism step by step, with sliders for its inputs. Of a run folder Training plots how attention changes. Nothing
 //! is loaded from elsewhere, and nothing is written.
 //!
 //! ```no_run

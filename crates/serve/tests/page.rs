@@ -5,7 +5,7 @@ mod chromium;
 mod common;
 
 use chromium::Page;
-use common::*;
+use common::{small::product, *};
 use regard_serve::{
     AblatedHead, Ablation, Change, Config, Generation, Hypothesis, Input, InputKind, Model, Opened,
     Proposed, QueryKeys, QueryPlace, Seen,
@@ -885,6 +885,59 @@ fn a_layer_and_a_weight_are_switched_off() {
     assert_eq!(hidden.trace.maps[1].weight(1, 5, 2), 0.0);
     page.click("#hidden button", false);
     page.wait("!document.querySelector('#hidden') && !document.querySelector('#changed')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn gradients_times_attention_are_the_models() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let looked = server.look(r#"{"text":"the red fox sees"}"#).json();
+    let at = |more: &str| {
+        format!(
+            "{}#trace={}&view=gradient&map=1&table=1{more}",
+            server.running.url, looked["trace"]
+        )
+    };
+    let weights = |heads: &str| {
+        let window = server.get(&format!("/api/trace/0/window?map=1&heads={heads}"));
+        window.floats()
+    };
+    let of_head = |head: usize| -> Vec<f32> {
+        let weights = weights(&head.to_string());
+        let place = |(at, &weight): (usize, &f32)| product(weight, head, at / 4, at % 4);
+        weights.iter().enumerate().map(place).collect()
+    };
+    let shown = |page: &mut Page| -> Vec<f32> {
+        let cells = page.value("[...document.querySelectorAll('figure tbody td')].map((cell) => Number(cell.textContent))");
+        let cells = cells.as_array().unwrap().iter();
+        cells.map(|cell| cell.as_f64().unwrap() as f32).collect()
+    };
+    page.load(&at("&heads=1"));
+    page.wait("document.querySelectorAll('figure tbody td').length === 16");
+    let expected = of_head(1);
+    assert!(expected.iter().any(|&x| x < 0.0) && expected.iter().any(|&x| x > 0.0));
+    for (found, expected) in shown(&mut page).into_iter().zip(&expected) {
+        assert!(close(found, *expected), "{found} {expected}");
+    }
+    assert!(page.text("#output").contains("fox") && page.text("#output").contains("-0.25"));
+    // Several heads are added up.
+    page.load(&at(""));
+    page.wait("document.querySelector('figcaption')?.textContent.includes('sum of 2')");
+    let sums = of_head(0).into_iter().zip(expected).map(|(a, b)| a + b);
+    for (found, expected) in shown(&mut page).into_iter().zip(sums) {
+        assert!((found - expected).abs() < 1.1e-4, "{found} {expected}");
+    }
+    // A cell by the keyboard, then the head that leads the table is switched off.
+    page.value("document.querySelector('.heat canvas').focus()");
+    page.key("ArrowRight");
+    page.wait("document.querySelector('#readout b')");
+    assert!(page.text("main").contains("not explanation"));
+    page.click(
+        "#gradients tbody tr:first-child td:last-child button",
+        false,
+    );
+    page.wait("document.querySelector('#main').dataset.view === 'ask' && location.hash.includes('off=off')");
     assert_eq!(page.errors, Vec::<String>::new());
 }
 

@@ -147,6 +147,9 @@ fn the_worked_numbers_come_out_exactly() {
     assert_eq!(line(&lookup, "weights:"), ["q1", "≈0", "≈1", "≈0", "≈0"]);
     let context = line(&lookup, "context:");
     assert_eq!(context, ["q1", "≈5", "≈0", "1"]);
+    let awareness = explained(["explain", "awareness"]);
+    assert_eq!(line(&awareness, "scores:"), ["power", "3", "1", "2"]);
+    assert!(line(&awareness, "context:")[1].starts_with("10.1"));
     let softmax = explained(["explain", "softmax"]);
     for weight in ["0.65900114", "0.24243297", "0.09856589"] {
         assert!(softmax.contains(weight), "{softmax}");

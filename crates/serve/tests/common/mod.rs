@@ -1,7 +1,7 @@
 //! Traces with known numbers, a model whose heads have known effects, and a client of HTTP.
 #![allow(dead_code)]
 
-mod small;
+pub mod small;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -151,6 +151,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
         (Some(queries), Some(keys)) => {
             example.queries = queries.0.clone();
             example.keys = keys.0.clone();
+            example.values = None;
             (example.query_names, example.key_names) = (Vec::new(), Vec::new());
         }
         (None, None) => {}
@@ -161,7 +162,9 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             )));
         }
     }
-    example.values = vectors.values.as_ref().map(|values| values.0.clone());
+    if let Some(values) = &vectors.values {
+        example.values = Some(values.0.clone());
+    }
     if !vectors.query_names.is_empty() {
         example.query_names = vectors.query_names.clone();
     }

@@ -11,7 +11,7 @@
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`convolution`] | convolution of maps with stride, dilation and groups, forward and backward |
-//! | [`batch_norm`], [`pool`] | batch norm with residual sum and ReLU; pooling; forward and backward |
+//! | [`batch_norm`], [`pool`], [`resize`] | batch norm with residual sum and ReLU; pooling; bilinear interpolation; forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
 //! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
@@ -73,6 +73,7 @@ pub mod pool;
 mod position;
 mod problem;
 pub mod reference;
+pub mod resize;
 pub mod rotary;
 mod rows;
 pub mod sequence;

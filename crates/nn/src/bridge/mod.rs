@@ -14,6 +14,7 @@
 //! | [`convolve`] | convolution of maps |
 //! | [`batch_norm`](batch_norm()) | batch norm, residual sum and ReLU |
 //! | [`pool`](pool()) | the largest number or the mean of windows |
+//! | [`resize`](resize()) | maps at another size, by bilinear interpolation |
 //! | [`activate`] | activation, gate and dropout between products |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -60,6 +61,7 @@ mod pool;
 mod product;
 mod projected;
 mod recurrent;
+mod resize;
 pub mod sequence;
 
 pub use activation::{activate, activate_plain};
@@ -85,6 +87,7 @@ pub use regard_kernels::{
     norm::Kind as NormKind,
     pool::{Kind as PoolKind, Windows},
 };
+pub use resize::resize;
 
 use burn::tensor::{Bool, Tensor};
 

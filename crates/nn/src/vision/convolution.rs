@@ -1,13 +1,9 @@
 //! Parts of convolution networks for the vision modules: a convolution with seeded initial values,
-//! pooling that takes maps of any size, and interpolation.
+//! and pooling that takes maps of any size.
 
 use burn::{
     nn::{PaddingConfig2d, conv::Conv2d},
-    tensor::{
-        Tensor,
-        module::interpolate,
-        ops::{InterpolateMode, InterpolateOptions},
-    },
+    tensor::Tensor,
 };
 
 use crate::{
@@ -49,12 +45,4 @@ pub(super) fn max_pool(map: Tensor<4>, kernel: usize, stride: usize) -> Tensor<4
         ceil: true,
     };
     pool(windows, map)
-}
-
-/// `map` at another height and width, by bilinear interpolation with aligned corners.
-pub(super) fn resize(map: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
-    let options = InterpolateOptions::new(InterpolateMode::Bilinear)
-        .with_output_size(size)
-        .with_align_corners(true);
-    interpolate(map, options)
 }

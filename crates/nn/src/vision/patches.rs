@@ -54,10 +54,13 @@ use burn::{
 
 use super::{
     VisionError,
-    convolution::resize,
     error::{Extent, check_positive, check_precision, check_shape, divide},
 };
-use crate::{bridge::apply, initialize::Initializer, record::report};
+use crate::{
+    bridge::{apply, resize},
+    initialize::Initializer,
+    record::report,
+};
 
 /// The standard deviation of the positions' initial values, as in the authors' code.
 const POSITION_DEVIATION: f32 = 0.02;
@@ -188,7 +191,7 @@ impl PatchEmbedding {
                 .narrow(0, 1, old_rows * old_columns)
                 .reshape([1, old_rows, old_columns, size])
                 .permute([0, 3, 1, 2]); // [1, size, rows, columns]
-            let patches = resize(patches, [rows, columns])
+            let patches = resize(patches, [rows, columns], true)
                 .permute([0, 2, 3, 1])
                 .reshape([rows * columns, size]);
             // A parameter must be a leaf of the graph.

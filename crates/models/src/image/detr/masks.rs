@@ -21,7 +21,7 @@ use burn::{
     },
 };
 use regard_nn::{
-    bridge::{apply, convolve, matmul},
+    bridge::{apply, convolve, matmul, resize},
     initialize::Initializer,
 };
 
@@ -170,18 +170,18 @@ impl MaskHead {
         for ((map, adapter), step) in larger.zip(&self.adapters).zip(rest) {
             let [_, _, rows, columns] = map.dims();
             let adapted = convolve(adapter, map.clone());
-            x = resized(x, InterpolateMode::Nearest, [rows, columns]) + of_image(&adapted);
+            x = repeated(x, [rows, columns]) + of_image(&adapted);
             x = step.forward(x);
         }
         let drawn = convolve(&self.output, x); // [chosen, 1, rows, columns]
-        resized(drawn, InterpolateMode::Bilinear, [height, width]).squeeze_dim::<3>(1)
+        resize(drawn, [height, width], false).squeeze_dim::<3>(1)
     }
 }
 
-/// `map` at another height and width; borders of the first and the last cell lie on those of the map.
-fn resized(map: Tensor<4>, mode: InterpolateMode, size: [usize; 2]) -> Tensor<4> {
-    let options = InterpolateOptions::new(mode)
-        .with_output_size(size)
-        .with_align_corners(false);
-    interpolate(map, options)
+/// `map` at another height and width, by the nearest cell.
+fn repeated(map: Tensor<4>, size: [usize; 2]) -> Tensor<4> {
+    interpolate(
+        map,
+        InterpolateOptions::new(InterpolateMode::Nearest).with_output_size(size),
+    )
 }

@@ -64,10 +64,10 @@ use burn::{config::Config, module::Module, tensor::Tensor};
 
 use super::{
     Gated, VisionError,
-    convolution::{max_pool, resize},
+    convolution::max_pool,
     error::{Extent, check_map, check_positive, check_precision, check_shape},
 };
-use crate::{initialize::Initializer, record::report};
+use crate::{bridge::resize, initialize::Initializer, record::report};
 
 /// How a [`MaskBranch`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]
@@ -174,11 +174,11 @@ impl MaskBranch {
         report("bottom", || current.clone());
         for (scale, before) in self.scales.iter().zip(kept).rev() {
             let [_, _, height, width] = before.dims();
-            let enlarged = resize(current, [height, width]);
+            let enlarged = resize(current, [height, width], true);
             current = run(&scale.up, enlarged + scale.skip.forward(before)?)?;
         }
         let [first, second] = &self.score;
-        current = resize(current, [height, width]);
+        current = resize(current, [height, width], true);
         report("enlarged", || current.clone());
         let scores = second.forward(first.forward(current));
         report("scores", || scores.clone());

@@ -8,6 +8,7 @@ use regard_config::{Check, FRACTION, config};
 use regard_nn::{
     Attention, Memory,
     attention::Sampled,
+    bridge::{PoolKind, Windows, pool},
     dropout::DropoutRng,
     initialize::Initializer,
     recurrent::{Direction, LstmStack, LstmState},
@@ -171,8 +172,14 @@ impl Decoded {
 /// The larger of each two neighbours: `[rows, 2l]` -> `[rows, l]`.
 pub(crate) fn maxout(pairs: Tensor<2>) -> Tensor<2> {
     let [rows, double] = pairs.dims();
-    let pairs: Tensor<3> = pairs.reshape([rows, double / 2, 2]);
-    pairs.max_dim(2).squeeze_dim(2)
+    let windows = Windows {
+        kind: PoolKind::Max,
+        kernel: [1, 2],
+        stride: [1, 2],
+        padding: [0, 0],
+        ceil: false,
+    };
+    pool(windows, pairs.reshape([rows, 1, 1, double])).reshape([rows, double / 2])
 }
 
 /// The numbers of rows that are to be kept, as a tensor: what [`DecoderState::select`](crate::DecoderState::select) needs.

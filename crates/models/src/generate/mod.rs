@@ -17,7 +17,8 @@ pub use penalty::{BeamConfig, LengthLimit};
 pub use sample::{Prompt, SampleConfig, SampleEnd, SampleError, Sampled, sample};
 pub use tree::{Proposal, Recorder, SearchTree};
 
-use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use regard_kernels::loss;
 use regard_nn::dropout::DropoutRng;
 
 use crate::{
@@ -204,8 +205,9 @@ where
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [previous.len()]), self.device);
         let (output, state) = (self.step)(ids, state);
         self.state = Some(state);
-        let found = log_softmax(output.logits, 1).into_data();
-        log_probabilities.extend(found.iter::<f32>());
+        let [_, classes] = output.logits.dims();
+        log_probabilities.extend(output.logits.into_data().iter::<f32>());
+        loss::log_softmax(log_probabilities, classes);
         output
             .weights
             .map(|weights| weights.into_data().iter::<f32>().collect())

@@ -1,18 +1,10 @@
 //! The role of models that give a sentence a label.
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
-use regard_config::Config;
-use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use burn::{module::Module, tensor::Tensor};
+use regard_nn::dropout::DropoutRng;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    batch::SourceBatch,
-    error::{ModelError, checked, drawn, expect_layers},
-    vocabulary::Vocabulary,
-};
+use crate::{batch::SourceBatch, error::ModelError, role::Sizes, vocabulary::Vocabulary};
 
 /// The vocabulary of a classifier, and its number of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +15,7 @@ pub struct ClassifierSizes {
     pub classes: usize,
 }
 
-impl ClassifierSizes {
+impl Sizes for ClassifierSizes {
     fn check(&self) -> Result<(), ModelError> {
         match self.classes {
             found @ (0 | 1) => Err(ModelError(format!(
@@ -31,61 +23,6 @@ impl ClassifierSizes {
             ))),
             _ => Ok(()),
         }
-    }
-}
-
-/// Sizes and choices of a [`Classifier`].
-pub trait ClassifierConfig: Config {
-    /// The model that they describe.
-    type Model: Classifier;
-
-    /// Draws a model. The caller has checked that every range holds and that there are at least 2 classes.
-    ///
-    /// # Errors
-    /// Sizes that do not go together.
-    fn draw(
-        &self,
-        sizes: &ClassifierSizes,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] finds; fewer than 2 classes.
-    fn init(
-        &self,
-        sizes: &ClassifierSizes,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        drawn(|init| self.draw(sizes, init), seed, device)
-    }
-
-    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`ClassifierConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        sizes: &ClassifierSizes,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(sizes, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own.
-    fn layers(&self) -> usize;
-
-    /// The longest sentence that the model can read, in tokens without its marks; `None` for no limit.
-    fn longest(&self) -> Option<usize> {
-        None
     }
 }
 

@@ -2,15 +2,14 @@
 //!
 //! A [`Generator`] scores a target under teacher forcing, and it makes single steps, for the greedy and beam search of
 //! [`generate`](crate::generate). It can be asked what it looked at. A generator without a source ignores the one that it is
-//! given. Its [`GeneratorConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights.
+//! given. Its [`ModelConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights.
 
 use std::fmt::{Debug, Display};
 
 use burn::{
     module::Module,
-    tensor::{Device, Int, Tensor},
+    tensor::{Int, Tensor},
 };
-use regard_config::Config;
 use regard_kernels::{
     KernelError,
     stack::{ChangedHead, Observer},
@@ -18,76 +17,13 @@ use regard_kernels::{
 use regard_nn::{
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
     dropout::DropoutRng,
-    initialize::Initializer,
-    weights::Arrays,
 };
 
 use crate::{
     attention::Draws,
     batch::{SourceBatch, TargetBatch},
-    error::{ModelError, checked, drawn, expect_layers},
     vocabulary::{Vocabularies, Vocabulary},
 };
-
-/// Sizes and choices of a [`Generator`].
-pub trait GeneratorConfig: Config {
-    /// The model that they describe.
-    type Model: Generator;
-
-    /// Draws a model. The caller has checked that every range holds.
-    ///
-    /// # Errors
-    /// Sizes that do not go together with the vocabularies.
-    fn draw(
-        &self,
-        vocabularies: &Vocabularies,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] and [`GeneratorConfig::draw`] find.
-    fn init(
-        &self,
-        vocabularies: &Vocabularies,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        drawn(|init| self.draw(vocabularies, init), seed, device)
-    }
-
-    /// A model without values, for the weights `arrays` of a file: [`weights::apply`](regard_nn::weights::apply) gives them to
-    /// it. No weight is drawn or allocated. The number of layers, which may come from the file, is checked against the
-    /// number of arrays.
-    ///
-    /// # Errors
-    /// As [`GeneratorConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        vocabularies: &Vocabularies,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(vocabularies, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own, in the deepest stack.
-    fn layers(&self) -> usize;
-
-    /// Whether source and target must have one vocabulary.
-    fn needs_joint_vocabulary(&self) -> bool {
-        false
-    }
-
-    /// The longest source or target that the model can read, in tokens with its marks; `None` for no limit.
-    fn longest(&self) -> Option<usize> {
-        None
-    }
-}
 
 /// A model that writes tokens.
 pub trait Generator: Module + Sync + 'static {

@@ -21,7 +21,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, GnmtConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, GnmtConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!
@@ -54,11 +54,13 @@ use regard_nn::{
 };
 
 use crate::{
+    AnyGenerator,
     attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
+    generator::{DecoderState, Generator, Output, Scored},
     recurrent::{Decoded, StackDropout, ask, index, select_layers},
+    role::{GeneratorProperties, ModelConfig},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -111,7 +113,8 @@ impl GnmtConfig {
     }
 }
 
-impl GeneratorConfig for GnmtConfig {
+impl ModelConfig for GnmtConfig {
+    type Role = AnyGenerator;
     type Model = Gnmt;
 
     fn draw(
@@ -148,8 +151,11 @@ impl GeneratorConfig for GnmtConfig {
         self.layers
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            ..GeneratorProperties::default()
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use regard_nn::dropout::DropoutRng;
 
 use super::*;
-use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
+use crate::{SourceBatch, TargetBatch, Vocabularies};
 
 /// The bottom layer as one operation and step by step: states, contexts, weights, and the gradient of every
 /// parameter that takes part.

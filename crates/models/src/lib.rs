@@ -43,6 +43,7 @@ mod packed;
 pub mod pretrained;
 pub mod recurrent;
 pub mod rnnsearch;
+pub mod role;
 pub mod scoring;
 pub mod sentence;
 pub mod seq2seq;
@@ -53,27 +54,24 @@ pub mod transformer;
 mod vocabulary;
 
 pub use batch::{SourceBatch, TargetBatch, TextBatch};
-pub use classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes};
+pub use classifier::{Classified, Classifier, ClassifierMap, ClassifierSizes};
 pub use erased::{
-    AnyClassifier, AnyClassifierConfig, AnyDetector, AnyDetectorConfig, AnyGenerator,
-    AnyGeneratorConfig, AnyImageClassifier, AnyImageClassifierConfig, AnyQuestionAnswerer,
-    AnyQuestionAnswererConfig, AnyState, AnyTextModel, AnyTextModelConfig,
+    AnyClassifier, AnyDetector, AnyGenerator, AnyImageClassifier, AnyQuestionAnswerer, AnyState,
+    AnyTextModel,
 };
 pub use error::ModelError;
-pub use generator::{
-    AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Packed, Scored, Stepper,
-};
+pub use generator::{AttentionMaps, DecoderState, Generator, Output, Packed, Scored, Stepper};
 pub use gnmt::GnmtConfig;
 pub use image::{
-    Detector, DetectorConfig, DetectorSizes, ImageClassifier, ImageClassifierConfig, ImageSizes,
-    QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
-    binary_cross_entropy,
+    Captioner, Detector, DetectorSizes, ImageClassifier, ImageSizes, QuestionAnswerer,
+    QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;
 pub use rnnsearch::RnnSearchConfig;
+pub use role::{AnyModelConfig, ModelConfig, Role, RoleOf, Sizes};
 pub use seq2seq::Seq2SeqConfig;
-pub use text_model::{Objective, TextModel, TextModelConfig};
+pub use text_model::{Objective, TextModel};
 pub use transformer::TransformerConfig;
 pub use vocabulary::{Vocabularies, Vocabulary};
 

@@ -23,7 +23,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, LstmnTranslationConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, LstmnTranslationConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!
@@ -56,13 +56,13 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    AnyGenerator,
     attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{
-        AttentionMaps, DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid,
-    },
+    generator::{AttentionMaps, DecoderState, Generator, Output, Scored, expect_valid},
     recurrent::{LayerDropout, ask, index},
+    role::{GeneratorProperties, ModelConfig},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -142,7 +142,8 @@ impl LstmnTranslationConfig {
     }
 }
 
-impl GeneratorConfig for LstmnTranslationConfig {
+impl ModelConfig for LstmnTranslationConfig {
+    type Role = AnyGenerator;
     type Model = LstmnTranslation;
 
     fn draw(
@@ -177,8 +178,11 @@ impl GeneratorConfig for LstmnTranslationConfig {
         1
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            ..GeneratorProperties::default()
+        }
     }
 }
 

@@ -20,7 +20,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, LuongConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, LuongConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!
@@ -55,11 +55,13 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    AnyGenerator,
     attention::{NormalizerConfig, SourceReader, all_steps},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
+    generator::{DecoderState, Generator, Output, Scored, expect_valid},
     recurrent::{LstmEncoder, StackDropout, ask, check_halves, index, select_layers},
+    role::{GeneratorProperties, ModelConfig},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -176,7 +178,8 @@ impl LuongConfig {
     }
 }
 
-impl GeneratorConfig for LuongConfig {
+impl ModelConfig for LuongConfig {
+    type Role = AnyGenerator;
     type Model = Luong;
 
     fn draw(
@@ -221,8 +224,11 @@ impl GeneratorConfig for LuongConfig {
         self.layers
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            ..GeneratorProperties::default()
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use burn::tensor::{Device, Tensor, TensorData, Tolerance};
 use regard_nn::dropout::DropoutRng;
 
 use super::*;
-use crate::{GeneratorConfig, SourceBatch, TargetBatch, Vocabularies};
+use crate::{SourceBatch, TargetBatch, Vocabularies};
 
 /// The fused decoder and the plain one, under the same dropout: outputs, weights, and the gradient
 /// of every parameter.

@@ -22,7 +22,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, RnnSearchConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, RnnSearchConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!
@@ -57,11 +57,13 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    AnyGenerator,
     attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored},
+    generator::{DecoderState, Generator, Output, Scored},
     recurrent::{Asked, Decoded, LayerDropout, ask, index, maxout},
+    role::{GeneratorProperties, ModelConfig},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -126,7 +128,8 @@ impl RnnSearchConfig {
     }
 }
 
-impl GeneratorConfig for RnnSearchConfig {
+impl ModelConfig for RnnSearchConfig {
+    type Role = AnyGenerator;
     type Model = RnnSearch;
 
     fn draw(
@@ -178,8 +181,11 @@ impl GeneratorConfig for RnnSearchConfig {
         1
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            ..GeneratorProperties::default()
+        }
     }
 }
 

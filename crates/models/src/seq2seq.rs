@@ -18,7 +18,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, Seq2SeqConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, Seq2SeqConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!
@@ -46,10 +46,12 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    AnyGenerator,
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
-    generator::{DecoderState, Generator, GeneratorConfig, Output, Scored, expect_valid},
+    generator::{DecoderState, Generator, Output, Scored, expect_valid},
     recurrent::{StackDropout, index, maxout, select_layers},
+    role::{GeneratorProperties, ModelConfig},
     tables::{Tables, TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -114,7 +116,8 @@ impl Seq2SeqConfig {
     }
 }
 
-impl GeneratorConfig for Seq2SeqConfig {
+impl ModelConfig for Seq2SeqConfig {
+    type Role = AnyGenerator;
     type Model = Seq2Seq;
 
     fn draw(
@@ -158,8 +161,11 @@ impl GeneratorConfig for Seq2SeqConfig {
         }
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            ..GeneratorProperties::default()
+        }
     }
 }
 

@@ -5,19 +5,17 @@
 //! | causal (Bengio 2003, GPT) | tokens `1 .. t` | token `t + 1` |
 //! | masked (Devlin 2018, BERT) | all tokens, some of them replaced | the token that stood at `t` |
 //!
-//! A causal model also goes step by step, so that it can write. Its [`TextModelConfig`] is the section `[model]` of a recipe, and
+//! A causal model also goes step by step, so that it can write. Its [`ModelConfig`] is the section `[model]` of a recipe, and
 //! stands in a model file beside the weights.
 
 use burn::{
     module::Module,
     tensor::{Device, Int, Tensor},
 };
-use regard_config::Config;
-use regard_nn::{dropout::DropoutRng, initialize::Initializer, mask::PaddingMask, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, mask::PaddingMask};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{ModelError, checked, drawn, expect_layers},
     generator::{DecoderState, Output, Scored},
     pretrained::PackedText,
     vocabulary::Vocabulary,
@@ -32,62 +30,6 @@ pub enum Objective {
     Causal,
     /// Tokens that were replaced, from all others.
     Masked,
-}
-
-/// Sizes and choices of a [`TextModel`].
-pub trait TextModelConfig: Config {
-    /// The model that they describe.
-    type Model: TextModel;
-
-    /// Draws a model. The caller has checked that every range holds.
-    ///
-    /// # Errors
-    /// Sizes that do not go together with the vocabulary.
-    fn draw(
-        &self,
-        vocabulary: &Vocabulary,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] and [`TextModelConfig::draw`] find.
-    fn init(
-        &self,
-        vocabulary: &Vocabulary,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        drawn(|init| self.draw(vocabulary, init), seed, device)
-    }
-
-    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`TextModelConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        vocabulary: &Vocabulary,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(vocabulary, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own.
-    fn layers(&self) -> usize;
-
-    /// What the model predicts.
-    fn objective(&self) -> Objective {
-        Objective::Causal
-    }
-
-    /// The length of the texts that it is trained on, in tokens.
-    fn context(&self) -> usize;
 }
 
 /// A model of text.

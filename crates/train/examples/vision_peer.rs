@@ -27,7 +27,7 @@ use burn::{
     tensor::{Device, Distribution, Int, Tensor},
 };
 use regard_models::{
-    ImageClassifier, ImageClassifierConfig, ImageSizes,
+    AnyImageClassifier, AnyModelConfig, ImageClassifier, ImageSizes, ModelConfig,
     image::{ResNetConfig, VisionTransformerConfig},
 };
 use regard_nn::{
@@ -102,14 +102,17 @@ fn non_local(both: bool) -> Result<Work, Failure> {
 }
 
 /// Training steps of a classifier of images of 32 x 32 pixels and ten classes.
-fn training<C: ImageClassifierConfig>(config: &C, batch: usize) -> Result<Work, Failure> {
+fn training(
+    config: &dyn AnyModelConfig<AnyImageClassifier>,
+    batch: usize,
+) -> Result<Work, Failure> {
     let device = device(true);
     let sizes = ImageSizes {
         channels: 3,
         size: [32, 32],
         classes: 10,
     };
-    let mut model = Some(config.init(&sizes, 1, &device)?);
+    let mut model = Some(config.build(&sizes, 1, &device)?);
     let mut optimizer = Optimizer::new(recipe::Optimizer::AdamW(recipe::AdamW::default()));
     let images = noise([batch, 3, 32, 32], &device);
     let classes = Tensor::<1, Int>::arange(0..batch as i64, &device).remainder_scalar(10);

@@ -20,6 +20,7 @@ use crate::{
     error::TrainError,
     image_classifier::{LookError, Preparation, cells},
     recipe::{Model, SceneData, SceneSet, Translation as Settings},
+    tasks::Describe,
     tokenizer::{TokenizerError, TokenizerPair},
     translator::{axis, beam_config},
 };
@@ -42,9 +43,12 @@ pub struct Description {
     pub scenes: Option<(SceneData, u64)>,
 }
 
-impl Description {
-    /// The sizes of images and vocabulary.
-    pub fn sizes(&self) -> CaptionerSizes {
+impl Describe<Captioner> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> CaptionerSizes {
         CaptionerSizes {
             channels: self.preparation.normalize.mean().len(),
             size: self.preparation.size,

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor, activation::softmax};
 use regard_images::{Bounds, Image, ImagesError, Mask};
 use regard_models::{
-    AnyDetector, AnyDetectorConfig, DetectorSizes,
+    AnyDetector, AnyModelConfig, DetectorSizes,
     image::{Detected, Predicted},
     pretrained::{DetectorModel, Folder, PretrainedError},
 };
@@ -13,6 +13,7 @@ use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Tra
 use crate::{
     image_classifier::{LookError, Preparation, Resizing},
     recipe::Model,
+    tasks::Describe,
 };
 
 /// The longer side of the image in a trace is at most so many pixels.
@@ -29,9 +30,12 @@ pub struct Description {
     pub preparation: Preparation,
 }
 
-impl Description {
-    /// The sizes of images and classes.
-    pub fn sizes(&self) -> DetectorSizes {
+impl Describe<AnyDetector> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> DetectorSizes {
         DetectorSizes {
             channels: self.preparation.normalize.mean().len(),
             size: self.preparation.size,
@@ -170,8 +174,9 @@ impl Detector {
             path: folder.path().to_owned(),
             problem,
         };
-        let config: &dyn AnyDetectorConfig = &found.config;
-        let model = config.build_without_values(&found.sizes, &found.arrays, device);
+        let model = found
+            .config
+            .build_without_values(&found.sizes, &found.arrays, device);
         let model = model.map_err(|error| refused(error.to_string()))?;
         let model = weights::apply(model, found.arrays);
         let preparation = Preparation::pretrained(found.preparation, found.sizes.size);

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_kernels::matmul::Storage;
 use regard_models::{
-    AnyImageClassifier, AnyImageClassifierConfig, ImageSizes,
+    AnyImageClassifier, ImageSizes, RoleOf,
     image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{
         self, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError, TextEncoder,
@@ -14,7 +14,9 @@ use regard_models::{
 use regard_nn::{bridge::matmul, dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
-use crate::{image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model};
+use crate::{
+    image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model, tasks::Describe,
+};
 
 /// The content of an image classifier's file apart from the weights.
 #[derive(Debug, Clone)]
@@ -27,9 +29,12 @@ pub struct Description {
     pub preparation: Preparation,
 }
 
-impl Description {
-    /// The sizes of images and classes.
-    pub fn sizes(&self) -> ImageSizes {
+impl Describe<AnyImageClassifier> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> ImageSizes {
         ImageSizes {
             channels: self.preparation.normalize.mean().len(),
             size: self.preparation.size,
@@ -410,17 +415,11 @@ impl ImageClassifier {
             path: folder.path().to_owned(),
             problem,
         };
-        let config: Option<&dyn AnyImageClassifierConfig> = match found.kind {
-            "vit" => found
-                .config
-                .downcast_ref()
-                .map(|config: &VisionTransformerConfig| config as _),
-            _ => found
-                .config
-                .downcast_ref()
-                .map(|config: &ResNetConfig| config as _),
+        let role = match found.kind {
+            "vit" => RoleOf::config::<VisionTransformerConfig>(),
+            _ => RoleOf::config::<ResNetConfig>(),
         };
-        let config = config.expect("the configuration is that of its kind");
+        let config = role.of(&*found.config);
         let model = config.build_without_values(&found.sizes, &found.arrays, device);
         let model = model.map_err(|error| refused(error.to_string()))?;
         let model = weights::apply(model, found.arrays);

@@ -10,6 +10,7 @@ use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 use crate::{
     image_classifier::{LookError, Preparation},
     recipe::Model,
+    tasks::Describe,
     tokenizer::{SubwordTokenizer, TokenizerPair, UNKNOWN, lowercase},
 };
 
@@ -26,9 +27,12 @@ pub struct Description {
     pub preparation: Preparation,
 }
 
-impl Description {
-    /// The sizes of images, words and answers.
-    pub fn sizes(&self) -> QuestionSizes {
+impl Describe<AnyQuestionAnswerer> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> QuestionSizes {
         QuestionSizes {
             channels: self.preparation.normalize.mean().len(),
             size: self.preparation.size,
@@ -36,7 +40,9 @@ impl Description {
             answers: self.answers.len(),
         }
     }
+}
 
+impl Description {
     /// The ids of a question's words.
     pub fn encode(&self, question: &str) -> Vec<u32> {
         encode(self.tokenizers.source(), question)

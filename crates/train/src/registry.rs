@@ -18,10 +18,10 @@
 use std::{any::Any, fmt::Debug, path::Path, sync::Arc};
 
 use burn::tensor::Device;
-use regard_config::{Check, Config, ConfigError, Kind, Place, Source, commented, read_text};
+use regard_config::{Check, ConfigError, Kind, Place, Source, commented, read_text};
 use regard_models::{
-    GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig,
-    TransformerConfig,
+    GnmtConfig, LstmnTranslationConfig, LuongConfig, ModelConfig, RnnSearchConfig, RoleOf,
+    Seq2SeqConfig, TransformerConfig,
     image::{
         CaptionerConfig, DetrConfig, ResNetConfig, ResidualAttentionConfig,
         VisionTransformerConfig, VqaConfig,
@@ -43,7 +43,7 @@ use crate::{
     sentence_classifier::SentenceClassifier,
     tasks::{
         Captioning, Classification, Detection, ImageClassification, LanguageModelling, Task,
-        TaskFor, Translation, VisualQuestions,
+        Translation, VisualQuestions,
     },
     translator::Translator,
 };
@@ -92,10 +92,10 @@ pub struct Architecture {
 
 impl Architecture {
     /// The architecture that `C` describes, called `name` in recipes and files, whose models are trained for `T`.
-    pub fn new<C: Config, T: TaskFor<C>>(name: &'static str) -> Self {
+    pub fn new<C: ModelConfig, T: Task<Model = C::Role>>(name: &'static str) -> Self {
         Self {
             kind: Kind::of::<C>(name),
-            task: Arc::new(T::of()),
+            task: Arc::new(T::of(RoleOf::config::<C>())),
         }
     }
 }

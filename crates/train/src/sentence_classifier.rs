@@ -1,14 +1,14 @@
 //! A sentence in, a label out, and what the model looked at.
 
 use burn::tensor::{Device, activation::softmax};
-use regard_models::{AnyClassifier, ClassifierMap};
+use regard_models::{AnyClassifier, ClassifierMap, ClassifierSizes};
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 
 use crate::{
     corpus::{LengthFilter, LongLines},
     recipe::Model,
-    tasks::classification::batch,
+    tasks::{Describe, classification::batch},
     tokenizer::{SubwordTokenizer, TokenizerPair},
     translator::{LineError, axis},
 };
@@ -27,6 +27,19 @@ pub struct Description {
     pub labels: Vec<String>,
     /// Most tokens of a sentence; a longer one is cut.
     pub max_tokens: usize,
+}
+
+impl Describe<AnyClassifier> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> ClassifierSizes {
+        ClassifierSizes {
+            vocabulary: self.tokenizers.source().vocabulary(),
+            classes: self.labels.len(),
+        }
+    }
 }
 
 /// A classifier with its tokenizer and labels, ready for use.

@@ -7,7 +7,7 @@ use regard_kernels::{
     stack::{ChangedHead, Observer, QueryKeys, QueryObserver},
 };
 use regard_models::{
-    AnyGenerator, AttentionMaps, SourceBatch, TargetBatch,
+    AnyGenerator, AttentionMaps, SourceBatch, TargetBatch, Vocabularies,
     generate::{BeamConfig, Hypothesis, LengthLimit, Prepared, SearchTree},
     gradient::{GradientError, OutputGradients, of_generator},
     pretrained::{Look, LookedAt, PretrainedError},
@@ -20,6 +20,7 @@ use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
     recipe::{Model, Translation as Settings},
+    tasks::Describe,
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
@@ -45,6 +46,19 @@ pub struct Description {
     pub languages: Languages,
     /// The statistics that detect unfamiliar sentences, if they were measured.
     pub familiarity: Option<Familiarity>,
+}
+
+impl Describe<AnyGenerator> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> Vocabularies {
+        Vocabularies {
+            source: self.tokenizers.source().vocabulary(),
+            target: self.tokenizers.target().vocabulary(),
+        }
+    }
 }
 
 /// Most padded positions of a batch whose perplexity is computed.

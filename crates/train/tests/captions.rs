@@ -118,7 +118,7 @@ fn a_captioner_learns_scenes_and_shows_where_it_looked() {
         assert!((0.0..=1.0).contains(&share.unwrap()));
     }
     let captioner = open(folder.path());
-    let (images, _) = Captioning.part(&recipe, Split::Test).unwrap().unwrap();
+    let (images, _) = Captioning::part(&recipe, Split::Test).unwrap().unwrap();
     let found = captioner
         .judge(&images, usize::MAX, captioner.settings())
         .unwrap();
@@ -237,7 +237,7 @@ fn captions_of_files_are_learned() {
     let mut lenient = recipe.clone();
     let settings = lenient.data.captions.as_mut().unwrap();
     settings.broken = regard_train::recipe::OnBroken::Skip;
-    let (read, filtered) = Captioning.part(&lenient, Split::Train).unwrap().unwrap();
+    let (read, filtered) = Captioning::part(&lenient, Split::Train).unwrap().unwrap();
     assert_eq!((read.len(), filtered.broken), (5, 1));
 }
 

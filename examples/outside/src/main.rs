@@ -31,7 +31,8 @@ config! {
     }
 }
 
-impl GeneratorConfig for NearestConfig {
+impl ModelConfig for NearestConfig {
+    type Role = AnyGenerator;
     type Model = Nearest;
 
     fn layers(&self) -> usize {
@@ -113,9 +114,8 @@ impl Nearest {
     /// One step from `embedded [rows, n]`: the input of the output layer, the weights, and the next state.
     fn advance(&self, embedded: Tensor<2>, state: State) -> (Tensor<2>, Tensor<2>, State) {
         let query = state.hidden.clone().unsqueeze_dim(1);
-        let read = self
-            .attention
-            .read(query, &state.source, AttentionOptions::default());
+        let options = AttentionOptions::default();
+        let read = self.attention.read(query, &state.source, options);
         let read = read.expect("the model's own sizes");
         let [context, weights] = [read.context, read.weights].map(|x| x.squeeze_dim::<2>(1));
         let x = self.decoder.project(embedded);

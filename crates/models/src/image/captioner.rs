@@ -54,7 +54,7 @@
 use burn::{
     module::Module,
     nn::{Embedding, Linear},
-    tensor::{DType, Device, Int, Tensor, activation::sigmoid},
+    tensor::{DType, Int, Tensor, activation::sigmoid},
 };
 use regard_config::{Check, FRACTION, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{
@@ -66,7 +66,6 @@ use regard_nn::{
     position::SinusoidalGrid,
     recurrent::{Lstm, LstmState},
     score::{Additive, Score},
-    weights::Arrays,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +76,10 @@ use super::{
 use crate::{
     attention::{NormalizerConfig, SourceReader, all_steps},
     batch::TargetBatch,
-    error::{ModelError, checked, drawn, expect_layers},
+    error::ModelError,
     generator::{DecoderState, Output, Scored, expect_valid},
     recurrent::{Asked, ask, index, select_layers},
+    role::{ModelConfig, Sizes},
     vocabulary::Vocabulary,
 };
 
@@ -169,40 +169,21 @@ impl CaptionerConfig {
             ..Self::default()
         }
     }
+}
 
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`](regard_config::Config::check) finds; impossible sizes.
-    pub fn init(
-        &self,
-        sizes: &CaptionerSizes,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Captioner, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        drawn(|init| Ok(self.draw(sizes, init)), seed, device)
+impl ModelConfig for CaptionerConfig {
+    type Role = Captioner;
+    type Model = Captioner;
+
+    fn layers(&self) -> usize {
+        self.backbone.layers()
     }
 
-    /// A model without values, for the weights `arrays` of a file; as
-    /// [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`CaptionerConfig::init`]; more layers than weights.
-    pub fn without_values(
+    fn draw(
         &self,
         sizes: &CaptionerSizes,
-        arrays: &Arrays,
-        device: &Device,
+        init: &mut Initializer,
     ) -> Result<Captioner, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        expect_layers(self.backbone.layers(), arrays)?;
-        Ok(self.draw(sizes, &mut Initializer::deferred(device)))
-    }
-
-    fn draw(&self, sizes: &CaptionerSizes, init: &mut Initializer) -> Captioner {
         let (d, m, n) = (self.backbone.features(), self.embedding, self.hidden);
         let vocabulary = sizes.vocabulary;
         let mut score = Additive::new(n, d, self.attention_dimension, init);
@@ -231,7 +212,7 @@ impl CaptionerConfig {
                 (CaptionDecoder::TopDown(decoder), n)
             }
         };
-        Captioner {
+        Ok(Captioner {
             backbone: self.backbone.draw(sizes.channels, init),
             attention: attention.with_normalize(self.normalizer.init(1, n, init)),
             embedding: init.embedding(vocabulary.size, m, 0.1),
@@ -240,11 +221,11 @@ impl CaptionerConfig {
             config: self.clone(),
             vocabulary,
             grid: self.backbone.grid(sizes.size),
-        }
+        })
     }
 }
 
-impl CaptionerSizes {
+impl Sizes for CaptionerSizes {
     fn check(&self) -> Result<(), ModelError> {
         let Self {
             channels,

@@ -1,16 +1,12 @@
 //! The role of models that find objects: a set of predictions for each image, each a class, a box and, if the model has them, a
 //! mask.
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
-use regard_config::Config;
-use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use burn::{module::Module, tensor::Tensor};
+use regard_nn::dropout::DropoutRng;
 use serde::{Deserialize, Serialize};
 
 use super::check_images;
-use crate::error::{ModelError, checked, drawn, expect_layers};
+use crate::{error::ModelError, role::Sizes};
 
 /// The images that a detector reads, and its number of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +19,7 @@ pub struct DetectorSizes {
     pub classes: usize,
 }
 
-impl DetectorSizes {
+impl Sizes for DetectorSizes {
     fn check(&self) -> Result<(), ModelError> {
         check_images(self.channels, self.size)?;
         match self.classes {
@@ -33,59 +29,6 @@ impl DetectorSizes {
             _ => Ok(()),
         }
     }
-}
-
-/// Sizes and choices of a [`Detector`].
-pub trait DetectorConfig: Config {
-    /// The model that they describe.
-    type Model: Detector;
-
-    /// Draws a model. The caller has checked that every range holds and that the sizes are possible.
-    ///
-    /// # Errors
-    /// Sizes that do not go together.
-    fn draw(
-        &self,
-        sizes: &DetectorSizes,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] finds; impossible sizes.
-    fn init(
-        &self,
-        sizes: &DetectorSizes,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        drawn(|init| self.draw(sizes, init), seed, device)
-    }
-
-    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`DetectorConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        sizes: &DetectorSizes,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(sizes, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own.
-    fn layers(&self) -> usize;
-
-    /// The most objects that the model finds in an image.
-    fn most_objects(&self) -> usize;
 }
 
 /// A model that finds objects in images.

@@ -25,24 +25,19 @@ pub mod resnet;
 pub mod vit;
 pub mod vqa;
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
-use regard_config::Config;
-use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use burn::{module::Module, tensor::Tensor};
+use regard_nn::dropout::DropoutRng;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ModelError, checked, drawn, expect_layers};
+use crate::{error::ModelError, role::Sizes};
 
 pub use backbone::BackboneConfig;
 pub use captioner::{Captioner, CaptionerConfig, CaptionerSizes};
-pub use detector::{Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted};
+pub use detector::{Detected, Detector, DetectorLook, DetectorSizes, Predicted};
 pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
-    QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
-    binary_cross_entropy,
+    QuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
 };
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;
@@ -63,7 +58,7 @@ pub struct ImageSizes {
 /// More pixels on a side than any image that is trained on.
 const LARGEST_SIDE: usize = 1 << 14;
 
-impl ImageSizes {
+impl Sizes for ImageSizes {
     fn check(&self) -> Result<(), ModelError> {
         check_images(self.channels, self.size)?;
         match self.classes {
@@ -90,56 +85,6 @@ fn check_images(channels: usize, [height, width]: [usize; 2]) -> Result<(), Mode
             "images of {channels} channels; expected 1 (grey) or 3 (red, green, blue)"
         ))),
     }
-}
-
-/// Sizes and choices of an [`ImageClassifier`].
-pub trait ImageClassifierConfig: Config {
-    /// The model that they describe.
-    type Model: ImageClassifier;
-
-    /// Draws a model. The caller has checked that every range holds and that the sizes are possible.
-    ///
-    /// # Errors
-    /// Sizes that do not go together.
-    fn draw(
-        &self,
-        sizes: &ImageSizes,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] finds; impossible sizes.
-    fn init(
-        &self,
-        sizes: &ImageSizes,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        drawn(|init| self.draw(sizes, init), seed, device)
-    }
-
-    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`ImageClassifierConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        sizes: &ImageSizes,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(sizes, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own.
-    fn layers(&self) -> usize;
 }
 
 /// A model that gives an image a class.

@@ -2,18 +2,13 @@
 
 use burn::{
     module::Module,
-    tensor::{Device, Tensor, activation::relu},
+    tensor::{Tensor, activation::relu},
 };
-use regard_config::Config;
-use regard_nn::{dropout::DropoutRng, initialize::Initializer, weights::Arrays};
+use regard_nn::dropout::DropoutRng;
 use serde::{Deserialize, Serialize};
 
 use super::ImageSizes;
-use crate::{
-    batch::SourceBatch,
-    error::{ModelError, checked, drawn, expect_layers},
-    vocabulary::Vocabulary,
-};
+use crate::{batch::SourceBatch, error::ModelError, role::Sizes, vocabulary::Vocabulary};
 
 /// The images and questions that a model reads, and its number of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +23,7 @@ pub struct QuestionSizes {
     pub answers: usize,
 }
 
-impl QuestionSizes {
+impl Sizes for QuestionSizes {
     fn check(&self) -> Result<(), ModelError> {
         let Self {
             channels,
@@ -69,56 +64,6 @@ pub struct QuestionLook {
     pub looks: Vec<Tensor<2>>,
     /// Rows and columns of the regions.
     pub grid: [usize; 2],
-}
-
-/// Sizes and choices of a [`QuestionAnswerer`].
-pub trait QuestionAnswererConfig: Config {
-    /// The model that they describe.
-    type Model: QuestionAnswerer;
-
-    /// Draws a model. The caller has checked that every range holds and that the sizes are possible.
-    ///
-    /// # Errors
-    /// Sizes that do not go together.
-    fn draw(
-        &self,
-        sizes: &QuestionSizes,
-        initializer: &mut Initializer,
-    ) -> Result<Self::Model, ModelError>;
-
-    /// Draws a model from `seed`.
-    ///
-    /// # Errors
-    /// What [`Config::check`] finds; impossible sizes.
-    fn init(
-        &self,
-        sizes: &QuestionSizes,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        drawn(|init| self.draw(sizes, init), seed, device)
-    }
-
-    /// As [`GeneratorConfig::without_values`](crate::GeneratorConfig::without_values).
-    ///
-    /// # Errors
-    /// As [`QuestionAnswererConfig::init`]; more layers than weights.
-    fn without_values(
-        &self,
-        sizes: &QuestionSizes,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Self::Model, ModelError> {
-        checked(self)?;
-        sizes.check()?;
-        expect_layers(self.layers(), arrays)?;
-        self.draw(sizes, &mut Initializer::deferred(device))
-    }
-
-    /// The number of layers that have weights of their own.
-    fn layers(&self) -> usize;
 }
 
 /// A model that answers questions about images.

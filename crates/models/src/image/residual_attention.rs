@@ -30,10 +30,14 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageClassifier, ImageClassifierConfig, ImageLook, ImageMap, ImageSizes, MapWeights,
+    ImageClassifier, ImageLook, ImageMap, ImageSizes, MapWeights,
     resnet::{class_scores, convolution, stem_pool},
 };
-use crate::{error::ModelError, generator::expect_valid};
+use crate::{
+    AnyImageClassifier,
+    role::ModelConfig,
+    {error::ModelError, generator::expect_valid},
+};
 
 /// How many times fewer channels the middle of a unit has.
 const REDUCTION: usize = 4;
@@ -174,7 +178,8 @@ impl AttentionModule {
     }
 }
 
-impl ImageClassifierConfig for ResidualAttentionConfig {
+impl ModelConfig for ResidualAttentionConfig {
+    type Role = AnyImageClassifier;
     type Model = ResidualAttention;
 
     fn draw(

@@ -28,11 +28,10 @@ use regard_nn::{
 };
 
 use super::{
-    ImageClassifier, ImageClassifierConfig, ImageLook, ImageMap, ImageSizes, MapAttentionConfig,
-    MapWeights,
+    ImageClassifier, ImageLook, ImageMap, ImageSizes, MapAttentionConfig, MapWeights,
     map_attention::{Between, Gate},
 };
-use crate::error::ModelError;
+use crate::{AnyImageClassifier, error::ModelError, role::ModelConfig};
 
 const WIDTH: Range<f64> = Range {
     holds: |value| (0.03125..=16.0).contains(&value),
@@ -289,7 +288,8 @@ impl Block {
     }
 }
 
-impl ImageClassifierConfig for ResNetConfig {
+impl ModelConfig for ResNetConfig {
+    type Role = AnyImageClassifier;
     type Model = ResNet;
 
     fn draw(&self, sizes: &ImageSizes, init: &mut Initializer) -> Result<ResNet, ModelError> {

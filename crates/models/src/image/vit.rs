@@ -28,8 +28,12 @@ use regard_nn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ImageClassifier, ImageClassifierConfig, ImageLook, ImageMap, ImageSizes, MapWeights};
-use crate::{error::ModelError, generator::expect_valid};
+use super::{ImageClassifier, ImageLook, ImageMap, ImageSizes, MapWeights};
+use crate::{
+    AnyImageClassifier,
+    role::ModelConfig,
+    {error::ModelError, generator::expect_valid},
+};
 
 /// The standard deviation of the distillation token's initial values, as that of positions.
 const TOKEN_DEVIATION: f32 = 0.02;
@@ -172,7 +176,8 @@ pub struct Distillation {
     pub head: Linear,
 }
 
-impl ImageClassifierConfig for VisionTransformerConfig {
+impl ModelConfig for VisionTransformerConfig {
+    type Role = AnyImageClassifier;
     type Model = VisionTransformer;
 
     fn draw(

@@ -49,13 +49,11 @@ use regard_nn::{
 
 use super::{
     backbone::{Backbone, BackboneConfig},
-    questions::{
-        QuestionAnswerer, QuestionAnswererConfig, QuestionBatch, QuestionLook, QuestionSizes,
-    },
+    questions::{QuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes},
 };
 use crate::{
-    batch::SourceBatch, error::ModelError, generator::expect_valid, recurrent::index,
-    vocabulary::Vocabulary,
+    AnyQuestionAnswerer, batch::SourceBatch, error::ModelError, generator::expect_valid,
+    recurrent::index, role::ModelConfig, vocabulary::Vocabulary,
 };
 
 const LOOKS: Range<usize> = Range {
@@ -199,7 +197,8 @@ pub struct Vqa {
     dropout: f64,
 }
 
-impl QuestionAnswererConfig for VqaConfig {
+impl ModelConfig for VqaConfig {
+    type Role = AnyQuestionAnswerer;
     type Model = Vqa;
 
     fn draw(&self, sizes: &QuestionSizes, init: &mut Initializer) -> Result<Vqa, ModelError> {

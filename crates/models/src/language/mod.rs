@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use burn::tensor::Device;
-//! use regard_models::{TextBatch, TextModel, TextModelConfig, Vocabulary, language::LstmLmConfig};
+//! use regard_models::{TextBatch, TextModel, ModelConfig, Vocabulary, language::LstmLmConfig};
 //! use regard_nn::dropout::DropoutRng;
 //!
 //! let (device, vocabulary) = (Device::flex(), Vocabulary::new(20));

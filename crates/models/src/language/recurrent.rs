@@ -21,11 +21,13 @@ use regard_nn::{
 
 use super::transformer::output_weights;
 use crate::{
+    AnyTextModel,
     error::ModelError,
     generator::{DecoderState, Output, Scored, expect_valid},
     lstmn::LstmnEncoder,
     recurrent::{index, select_layers},
-    text_model::{TextModel, TextModelConfig},
+    role::{ModelConfig, TextProperties},
+    text_model::{Objective, TextModel},
     vocabulary::Vocabulary,
 };
 
@@ -198,7 +200,8 @@ pub struct LstmLm {
     pub lstm: LstmStack,
 }
 
-impl TextModelConfig for LstmLmConfig {
+impl ModelConfig for LstmLmConfig {
+    type Role = AnyTextModel;
     type Model = LstmLm;
 
     fn draw(&self, vocabulary: &Vocabulary, init: &mut Initializer) -> Result<LstmLm, ModelError> {
@@ -214,8 +217,11 @@ impl TextModelConfig for LstmLmConfig {
         self.layers
     }
 
-    fn context(&self) -> usize {
-        self.context
+    fn properties(&self) -> TextProperties {
+        TextProperties {
+            objective: Objective::Causal,
+            context: self.context,
+        }
     }
 }
 
@@ -278,7 +284,8 @@ pub struct LstmnLm {
     pub lstmn: LstmnEncoder,
 }
 
-impl TextModelConfig for LstmnLmConfig {
+impl ModelConfig for LstmnLmConfig {
+    type Role = AnyTextModel;
     type Model = LstmnLm;
 
     fn draw(&self, vocabulary: &Vocabulary, init: &mut Initializer) -> Result<LstmnLm, ModelError> {
@@ -293,8 +300,11 @@ impl TextModelConfig for LstmnLmConfig {
         self.layers
     }
 
-    fn context(&self) -> usize {
-        self.context
+    fn properties(&self) -> TextProperties {
+        TextProperties {
+            objective: Objective::Causal,
+            context: self.context,
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use regard_nn::{dropout::DropoutRng, transformer::NormPlace};
 
 use super::*;
 use crate::{
-    AnyTextModel, AnyTextModelConfig, Objective, TextBatch, Vocabulary,
+    AnyTextModel, Objective, TextBatch, Vocabulary,
     pretrained::{Input, PackedText},
+    role::AnyModelConfig,
     scoring::CausalModel,
     transformer::{Norm, Positions},
 };
@@ -18,7 +19,7 @@ fn transformer(change: impl FnOnce(&mut TransformerLmConfig)) -> TransformerLmCo
     config
 }
 
-fn configs() -> Vec<(&'static str, Box<dyn AnyTextModelConfig>)> {
+fn configs() -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyTextModel>>)> {
     vec![
         ("transformer", Box::new(TransformerLmConfig::tiny())),
         (
@@ -52,7 +53,7 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyTextModelConfig>)> {
     ]
 }
 
-fn built(config: &dyn AnyTextModelConfig) -> AnyTextModel {
+fn built(config: &dyn AnyModelConfig<AnyTextModel>) -> AnyTextModel {
     config.build(&VOCABULARY, 3, &Device::flex()).unwrap()
 }
 

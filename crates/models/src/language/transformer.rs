@@ -23,11 +23,13 @@ use regard_nn::{
 };
 
 use crate::{
+    AnyTextModel,
     attention::{NormalizerConfig, ScoreConfig, SelfMaskConfig},
     error::ModelError,
     generator::{DecoderState, Output, Scored, expect_valid},
     pretrained::PackedText,
-    text_model::{Objective, TextModel, TextModelConfig},
+    role::{ModelConfig, TextProperties},
+    text_model::{Objective, TextModel},
     transformer::{Norm, Positions, TransformerConfig, TransformerDropout},
     vocabulary::Vocabulary,
 };
@@ -247,7 +249,8 @@ impl TransformerLmConfig {
     }
 }
 
-impl TextModelConfig for TransformerLmConfig {
+impl ModelConfig for TransformerLmConfig {
+    type Role = AnyTextModel;
     type Model = TransformerLm;
 
     fn draw(
@@ -272,12 +275,11 @@ impl TextModelConfig for TransformerLmConfig {
         self.transformer.layers
     }
 
-    fn objective(&self) -> Objective {
-        self.objective
-    }
-
-    fn context(&self) -> usize {
-        self.context
+    fn properties(&self) -> TextProperties {
+        TextProperties {
+            objective: self.objective,
+            context: self.context,
+        }
     }
 }
 

@@ -7,10 +7,7 @@ use super::{
     encoders::{LstmEncoder, SentenceEncoder, check_halves},
     model::{SentenceClassifier, SentenceDropout},
 };
-use crate::{
-    classifier::{ClassifierConfig, ClassifierSizes},
-    error::ModelError,
-};
+use crate::{AnyClassifier, classifier::ClassifierSizes, error::ModelError, role::ModelConfig};
 
 config! {
     /// LSTM: a sentence classifier without attention, the baseline.
@@ -50,7 +47,8 @@ impl LstmConfig {
     }
 }
 
-impl ClassifierConfig for LstmConfig {
+impl ModelConfig for LstmConfig {
+    type Role = AnyClassifier;
     type Model = SentenceClassifier;
 
     fn layers(&self) -> usize {

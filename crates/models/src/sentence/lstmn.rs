@@ -8,9 +8,8 @@ use super::{
     model::{SentenceClassifier, SentenceDropout},
 };
 use crate::{
-    classifier::{ClassifierConfig, ClassifierSizes},
-    error::ModelError,
-    lstmn::LstmnEncoder,
+    AnyClassifier, classifier::ClassifierSizes, error::ModelError, lstmn::LstmnEncoder,
+    role::ModelConfig,
 };
 
 config! {
@@ -46,7 +45,8 @@ impl LstmnConfig {
     }
 }
 
-impl ClassifierConfig for LstmnConfig {
+impl ModelConfig for LstmnConfig {
+    type Role = AnyClassifier;
     type Model = SentenceClassifier;
 
     fn layers(&self) -> usize {

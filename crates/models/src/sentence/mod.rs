@@ -16,7 +16,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Classifier, ClassifierConfig, ClassifierSizes, SourceBatch, Vocabulary, sentence::LstmnConfig,
+//!     Classifier, ModelConfig, ClassifierSizes, SourceBatch, Vocabulary, sentence::LstmnConfig,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!

@@ -8,9 +8,8 @@ use super::{
     model::{SentenceClassifier, SentenceDropout},
 };
 use crate::{
-    attention::NormalizerConfig,
-    classifier::{ClassifierConfig, ClassifierSizes},
-    error::ModelError,
+    AnyClassifier, attention::NormalizerConfig, classifier::ClassifierSizes, error::ModelError,
+    role::ModelConfig,
 };
 
 config! {
@@ -73,7 +72,8 @@ impl SelfAttentiveConfig {
     }
 }
 
-impl ClassifierConfig for SelfAttentiveConfig {
+impl ModelConfig for SelfAttentiveConfig {
+    type Role = AnyClassifier;
     type Model = SentenceClassifier;
 
     fn layers(&self) -> usize {

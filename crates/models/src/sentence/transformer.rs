@@ -16,11 +16,13 @@ use serde::{Deserialize, Serialize};
 
 use super::encoders::mean;
 use crate::{
+    AnyClassifier,
     batch::SourceBatch,
-    classifier::{Classified, Classifier, ClassifierConfig, ClassifierMap, ClassifierSizes},
+    classifier::{Classified, Classifier, ClassifierMap, ClassifierSizes},
     error::ModelError,
     language::{TextTransformer, TextTransformerConfig},
     recurrent::index,
+    role::{ClassifierProperties, ModelConfig},
     text_model::Objective,
     transformer::Positions,
     vocabulary::Vocabulary,
@@ -96,7 +98,8 @@ pub struct TransformerClassifier {
     dropout: f64,
 }
 
-impl ClassifierConfig for TransformerClassifierConfig {
+impl ModelConfig for TransformerClassifierConfig {
+    type Role = AnyClassifier;
     type Model = TransformerClassifier;
 
     fn draw(
@@ -126,10 +129,12 @@ impl ClassifierConfig for TransformerClassifierConfig {
         self.transformer.layers
     }
 
-    fn longest(&self) -> Option<usize> {
+    fn properties(&self) -> ClassifierProperties {
         // A mark of start and one of end.
         let words = self.context.saturating_sub(2);
-        (self.transformer.positions == Positions::Learned).then_some(words)
+        ClassifierProperties {
+            longest: (self.transformer.positions == Positions::Learned).then_some(words),
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Transformer;
 use crate::{
+    AnyGenerator,
     attention::{NormalizerConfig, ScoreConfig, SelfMaskConfig},
     error::ModelError,
-    generator::GeneratorConfig,
+    role::{GeneratorProperties, ModelConfig},
     tables::{TablesConfig, Tie},
     vocabulary::Vocabularies,
 };
@@ -278,7 +279,8 @@ impl TransformerConfig {
     }
 }
 
-impl GeneratorConfig for TransformerConfig {
+impl ModelConfig for TransformerConfig {
+    type Role = AnyGenerator;
     type Model = Transformer;
 
     fn draw(
@@ -321,11 +323,10 @@ impl GeneratorConfig for TransformerConfig {
         self.encoder_layers.max(self.decoder_layers)
     }
 
-    fn needs_joint_vocabulary(&self) -> bool {
-        self.tie == Tie::All
-    }
-
-    fn longest(&self) -> Option<usize> {
-        (self.positions == Positions::Learned).then_some(self.max_length)
+    fn properties(&self) -> GeneratorProperties {
+        GeneratorProperties {
+            needs_joint_vocabulary: self.tie == Tie::All,
+            longest: (self.positions == Positions::Learned).then_some(self.max_length),
+        }
     }
 }

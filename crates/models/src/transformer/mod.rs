@@ -15,7 +15,7 @@
 //! ```
 //! use burn::tensor::Device;
 //! use regard_models::{
-//!     Generator, GeneratorConfig, TransformerConfig, SourceBatch, TargetBatch, Vocabularies,
+//!     Generator, ModelConfig, TransformerConfig, SourceBatch, TargetBatch, Vocabularies,
 //! };
 //! use regard_nn::dropout::DropoutRng;
 //!

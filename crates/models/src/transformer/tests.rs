@@ -5,7 +5,7 @@ use regard_nn::{
 };
 
 use super::*;
-use crate::{Generator, GeneratorConfig, SourceBatch, TargetBatch, Vocabularies, tables::Tie};
+use crate::{Generator, ModelConfig, SourceBatch, TargetBatch, Vocabularies, tables::Tie};
 
 const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
 

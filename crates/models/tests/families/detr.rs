@@ -4,7 +4,7 @@ use std::fs;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
-    AnyDetector, AnyDetectorConfig,
+    AnyDetector, AnyModelConfig,
     pretrained::{DetectorModel, Folder, Resizing},
 };
 use regard_nn::weights;
@@ -14,7 +14,7 @@ use super::{Golden, close, copied, open};
 const CASES: [&str; 3] = ["detr", "detr-timm", "detr-dilation"];
 
 fn model(found: &DetectorModel) -> AnyDetector {
-    let config: &dyn AnyDetectorConfig = &found.config;
+    let config: &dyn AnyModelConfig<AnyDetector> = &found.config;
     let built = config.build_without_values(&found.sizes, &found.arrays, &Device::flex());
     weights::apply(built.unwrap(), found.arrays.clone()).unwrap()
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
-    AnyImageClassifier, AnyImageClassifierConfig,
+    AnyImageClassifier, AnyModelConfig,
     image::{MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{Folder, ImageModel, Resizing, holds_images},
 };
@@ -13,7 +13,7 @@ use regard_nn::{dropout::DropoutRng, weights};
 use super::{Golden, close, copied, open};
 
 pub(super) fn model(found: &ImageModel) -> AnyImageClassifier {
-    let config: &dyn AnyImageClassifierConfig = match found.kind {
+    let config: &dyn AnyModelConfig<AnyImageClassifier> = match found.kind {
         "vit" => found
             .config
             .downcast_ref::<VisionTransformerConfig>()

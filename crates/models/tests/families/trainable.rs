@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Int, Tensor};
 use regard_models::{
-    Objective, TextModel, TextModelConfig, Vocabulary,
+    ModelConfig, Objective, TextModel, Vocabulary,
     language::{TransformerLm, TransformerLmConfig},
     pretrained::{Folder, Input, LanguageModel, TextEncoder, Trainable},
 };

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, TensorData};
 use regard_models::{
-    TargetBatch, Vocabulary,
+    ModelConfig, TargetBatch, Vocabulary,
     attention::{NormalizerConfig, ReinforceConfig},
     generate::{BeamConfig, caption},
     image::{

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    AnyClassifier, AnyClassifierConfig, Classified, ClassifierConfig, ClassifierSizes, SourceBatch,
+    AnyClassifier, AnyModelConfig, Classified, ClassifierSizes, ModelConfig, SourceBatch,
     Vocabulary,
     attention::{
         AddressingConfig, GumbelConfig, MonotonicConfig, NormalizerConfig, ReinforceConfig,
@@ -22,7 +22,7 @@ const SIZES: ClassifierSizes = ClassifierSizes {
 };
 
 /// One of each kind, with a hidden layer of this size.
-fn configurations(readout: usize) -> Vec<(&'static str, Box<dyn AnyClassifierConfig>)> {
+fn configurations(readout: usize) -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyClassifier>>)> {
     let lstmn = |layers| LstmnConfig {
         layers,
         readout,
@@ -34,7 +34,7 @@ fn configurations(readout: usize) -> Vec<(&'static str, Box<dyn AnyClassifierCon
         readout,
         ..LstmConfig::tiny()
     };
-    let mut all: Vec<(&str, Box<dyn AnyClassifierConfig>)> = vec![
+    let mut all: Vec<(&str, Box<dyn AnyModelConfig<AnyClassifier>>)> = vec![
         ("lstmn", Box::new(lstmn(1))),
         ("lstmn of two layers", Box::new(lstmn(2))),
         ("lstm", Box::new(lstm)),
@@ -59,7 +59,7 @@ fn configurations(readout: usize) -> Vec<(&'static str, Box<dyn AnyClassifierCon
     all
 }
 
-fn init(config: &dyn AnyClassifierConfig, device: &Device) -> AnyClassifier {
+fn init(config: &dyn AnyModelConfig<AnyClassifier>, device: &Device) -> AnyClassifier {
     config.build(&SIZES, 3, device).unwrap()
 }
 
@@ -154,7 +154,7 @@ fn sizes_that_no_classifier_can_have() {
         let mut config = SelfAttentiveConfig::tiny();
         change(&mut config);
         let sizes = ClassifierSizes { classes, ..SIZES };
-        let refused = ClassifierConfig::init(&config, &sizes, 1, &Device::flex());
+        let refused = ModelConfig::init(&config, &sizes, 1, &Device::flex());
         refused.unwrap_err().to_string()
     };
     let message = refused(1, &|_| ());

@@ -2,9 +2,8 @@
 
 use burn::tensor::{Device, Tensor};
 use regard_models::{
-    AnyGenerator, AnyGeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
-    RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
-    Vocabulary,
+    AnyGenerator, AnyModelConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig, RnnSearchConfig,
+    Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies, Vocabulary,
     attention::{
         BlockConfig, LocalConfig, LongformerConfig, MonotonicConfig, NormalizerConfig, ScoreConfig,
         SelfMaskConfig, SigmoidConfig, SinkConfig, SourceMaskConfig,
@@ -21,7 +20,7 @@ use regard_nn::{
 };
 
 /// A configuration of any architecture.
-pub type AnyBox = Box<dyn AnyGeneratorConfig>;
+pub type AnyBox = Box<dyn AnyModelConfig<AnyGenerator>>;
 
 /// The vocabularies of the models of [`configs`].
 pub const VOCABULARIES: Vocabularies = Vocabularies::new(16, 16);
@@ -163,8 +162,11 @@ pub fn configs() -> Vec<(&'static str, AnyBox)> {
 }
 
 /// The configuration with every dropout it has set to `p`.
-pub fn with_dropout(config: &dyn AnyGeneratorConfig, p: f64) -> AnyBox {
-    fn changed<C: Config + AnyGeneratorConfig>(config: &dyn AnyConfig, p: f64) -> Option<AnyBox> {
+pub fn with_dropout(config: &dyn AnyModelConfig<AnyGenerator>, p: f64) -> AnyBox {
+    fn changed<C: Config + AnyModelConfig<AnyGenerator>>(
+        config: &dyn AnyConfig,
+        p: f64,
+    ) -> Option<AnyBox> {
         config.downcast_ref::<C>()?;
         let mut values = config.values().unwrap();
         let dropout = values["dropout"].as_table_mut().unwrap();
@@ -183,7 +185,7 @@ pub fn with_dropout(config: &dyn AnyGeneratorConfig, p: f64) -> AnyBox {
 /// A model whose weights are `factor` times the drawn ones: with larger ones its probabilities are further from uniform. The end
 /// marker is likely.
 pub fn model(
-    config: &dyn AnyGeneratorConfig,
+    config: &dyn AnyModelConfig<AnyGenerator>,
     seed: u64,
     factor: f32,
     device: &Device,
@@ -193,7 +195,7 @@ pub fn model(
 
 /// The same for these `vocabularies`.
 pub fn model_of(
-    config: &dyn AnyGeneratorConfig,
+    config: &dyn AnyModelConfig<AnyGenerator>,
     vocabularies: &Vocabularies,
     seed: u64,
     factor: f32,

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, TensorData};
 use regard_models::{
-    AnyDetector, AnyDetectorConfig, Detector, DetectorConfig, DetectorSizes,
+    AnyDetector, AnyModelConfig, Detector, DetectorSizes, ModelConfig,
     image::{
         BackboneConfig, DetrConfig,
         detr::{
@@ -261,7 +261,7 @@ fn config(masks: bool) -> DetrConfig {
 }
 
 fn model(masks: bool) -> AnyDetector {
-    AnyDetectorConfig::build(&config(masks), &SIZES, 3, &device().inner()).unwrap()
+    AnyModelConfig::build(&config(masks), &SIZES, 3, &device().inner()).unwrap()
 }
 
 fn images(count: usize) -> Tensor<4> {
@@ -375,7 +375,7 @@ fn stored_weights_make_the_same_detector() {
     let first = model(true);
     let arrays = weights::collect(&first);
     let empty =
-        AnyDetectorConfig::build_without_values(&config(true), &SIZES, &arrays, &device().inner());
+        AnyModelConfig::build_without_values(&config(true), &SIZES, &arrays, &device().inner());
     let second = weights::apply(empty.unwrap(), arrays).unwrap();
     let [a, b] = [first, second].map(|model| {
         let found = model.forward(images(2), &mut DropoutRng::none());
@@ -402,7 +402,7 @@ fn a_batch_without_objects_has_a_loss() {
 #[test]
 fn impossible_detectors_are_refused() {
     let message = |config: DetrConfig, sizes: DetectorSizes| {
-        let refused = AnyDetectorConfig::build(&config, &sizes, 1, &device().inner());
+        let refused = AnyModelConfig::build(&config, &sizes, 1, &device().inner());
         refused.map(|_| ()).unwrap_err().to_string()
     };
     let none = DetectorSizes {

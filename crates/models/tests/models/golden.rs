@@ -6,9 +6,8 @@
 use crate::support::{GoldenFile, device};
 use burn::tensor::{Bool, Tensor};
 use regard_models::{
-    AnyGenerator, GeneratorConfig, GnmtConfig, LstmnTranslationConfig, LuongConfig,
-    RnnSearchConfig, Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies,
-    former,
+    AnyGenerator, GnmtConfig, LstmnTranslationConfig, LuongConfig, ModelConfig, RnnSearchConfig,
+    Seq2SeqConfig, SourceBatch, TargetBatch, TransformerConfig, Vocabularies, former,
 };
 use regard_nn::{bridge::cross_entropy_mean, dropout::DropoutRng, initialize::Initializer};
 
@@ -18,7 +17,10 @@ const LSTMN: &[u8] = include_bytes!("../golden/lstmn.safetensors");
 const TRANSFORMER: &[u8] = include_bytes!("../golden/transformer.safetensors");
 
 /// The files describe their models in the form of older model files.
-fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
+fn check<C: ModelConfig<Role = AnyGenerator>>(golden: &[u8], kind: &str, expected_cases: usize)
+where
+    AnyGenerator: From<C::Model>,
+{
     let golden = GoldenFile::read(golden);
     let cases = golden.cases(kind);
     assert_eq!(cases.len(), expected_cases);
@@ -40,7 +42,7 @@ fn check<C: GeneratorConfig>(golden: &[u8], kind: &str, expected_cases: usize) {
         let config: C = serde_json::from_value(described.config).unwrap();
         // Drawn unchecked: location scores with local attention are computed, though no recipe may ask for them.
         let model = config.draw(&vocabularies, &mut Initializer::new(1, &device));
-        let model = case.fill(AnyGenerator::new(model.unwrap()));
+        let model = case.fill(AnyGenerator::from(model.unwrap()));
         let scored = model.forward(&source, &target, &mut DropoutRng::none());
 
         let vocabulary = vocabularies.target.size;

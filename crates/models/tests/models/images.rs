@@ -2,8 +2,7 @@
 
 use burn::tensor::{Tensor, TensorData};
 use regard_models::{
-    AnyImageClassifier, AnyImageClassifierConfig, ImageClassifier, ImageClassifierConfig,
-    ImageSizes,
+    AnyImageClassifier, AnyModelConfig, ImageClassifier, ImageSizes, ModelConfig,
     image::{
         ImageMap, MapAttentionConfig, MapWeights, ResNetConfig, ResidualAttentionConfig,
         VisionTransformerConfig,
@@ -146,7 +145,7 @@ fn vision_transformers() {
 }
 
 /// One of each kind, by a name for messages.
-fn configs() -> Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> {
+fn configs() -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)> {
     let resnet = |attention| ResNetConfig {
         attention,
         ..ResNetConfig::tiny()
@@ -157,7 +156,7 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> {
         positions,
         ..VisionTransformerConfig::tiny()
     };
-    let mut all: Vec<(&'static str, Box<dyn AnyImageClassifierConfig>)> = vec![
+    let mut all: Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)> = vec![
         ("vit", Box::new(VisionTransformerConfig::tiny())),
         ("vit sinusoidal", Box::new(vit(ImagePositions::Sinusoidal))),
         ("vit rotary", Box::new(vit(ImagePositions::Rotary))),
@@ -191,7 +190,7 @@ const SIZES: ImageSizes = ImageSizes {
     classes: 4,
 };
 
-fn model(config: &dyn AnyImageClassifierConfig) -> AnyImageClassifier {
+fn model(config: &dyn AnyModelConfig<AnyImageClassifier>) -> AnyImageClassifier {
     config.build(&SIZES, 3, &device().inner()).unwrap()
 }
 
@@ -287,7 +286,7 @@ fn stored_weights_make_the_same_model() {
 
 #[test]
 fn impossible_sizes_are_refused() {
-    let message = |config: &dyn AnyImageClassifierConfig, sizes: ImageSizes| {
+    let message = |config: &dyn AnyModelConfig<AnyImageClassifier>, sizes: ImageSizes| {
         let refused = config.build(&sizes, 1, &device().inner());
         refused.map(|_| ()).unwrap_err().to_string()
     };

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 use regard_models::{
-    AnyQuestionAnswerer, AnyQuestionAnswererConfig, QuestionAnswerer, QuestionAnswererConfig,
-    QuestionBatch, QuestionSizes, SourceBatch, Vocabulary, binary_cross_entropy,
+    AnyModelConfig, AnyQuestionAnswerer, ModelConfig, QuestionAnswerer, QuestionBatch,
+    QuestionSizes, SourceBatch, Vocabulary, binary_cross_entropy,
     image::{
         BackboneConfig, VqaConfig,
         vqa::{BottomUpConfig, RegionAttention, StackedConfig},
@@ -118,7 +118,7 @@ fn models() -> Vec<(&'static str, VqaConfig)> {
 }
 
 fn model(config: &VqaConfig) -> AnyQuestionAnswerer {
-    AnyQuestionAnswererConfig::build(config, &SIZES, 3, &device().inner()).unwrap()
+    AnyModelConfig::build(config, &SIZES, 3, &device().inner()).unwrap()
 }
 
 fn images(count: usize) -> Tensor<4> {
@@ -189,8 +189,7 @@ fn stored_weights_make_the_same_model() {
         let first = model(&config);
         let arrays = weights::collect(&first);
         let device = device().inner();
-        let empty =
-            AnyQuestionAnswererConfig::build_without_values(&config, &SIZES, &arrays, &device);
+        let empty = AnyModelConfig::build_without_values(&config, &SIZES, &arrays, &device);
         let second = weights::apply(empty.unwrap(), arrays).unwrap();
         let batch = on_inner(asked(&questions(), vec![0, 1, 1]));
         let of = |model: AnyQuestionAnswerer| numbers(&model.look(images(2), &batch).logits);
@@ -201,7 +200,7 @@ fn stored_weights_make_the_same_model() {
 #[test]
 fn impossible_sizes_are_refused() {
     let message = |config: &VqaConfig, sizes: QuestionSizes| {
-        let refused = QuestionAnswererConfig::init(config, &sizes, 1, &device().inner());
+        let refused = ModelConfig::init(config, &sizes, 1, &device().inner());
         refused.map(|_| ()).unwrap_err().to_string()
     };
     let config = config(stacked(2));
@@ -233,6 +232,6 @@ fn impossible_sizes_are_refused() {
         ..config.clone()
     };
     let arrays = weights::collect(&model(&config));
-    let refused = QuestionAnswererConfig::without_values(&deep, &SIZES, &arrays, &device().inner());
+    let refused = ModelConfig::without_values(&deep, &SIZES, &arrays, &device().inner());
     assert!(refused.unwrap_err().to_string().contains("layers is 193"));
 }

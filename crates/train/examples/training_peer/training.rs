@@ -9,7 +9,12 @@ use regard_nn::{
     dropout::DropoutRng,
     weights::{self, Array, Storage},
 };
-use regard_train::{Registry, learner::optimizer::Optimizer, recipe, tasks::Translation};
+use regard_train::{
+    Registry,
+    learner::optimizer::Optimizer,
+    recipe,
+    tasks::{Task, Translation},
+};
 use serde_json::Value;
 
 use crate::{
@@ -92,7 +97,8 @@ pub fn training(config: Value, shape: Shape) -> Result<Box<dyn Training>, Failur
     let sizes: Vocabularies = header.sizes("--model")?;
     let task = registry.task_of::<Translation>(&header.model);
     let task = task.ok_or("--model: expected a model that translates")?;
-    let model = task.draw(&header.model, &sizes, 1, &device)?;
+    let config = task.role().of(&*header.model.config);
+    let model = config.build(&sizes, 1, &device)?;
     let vocabularies = [sizes.source.size, sizes.target.size];
     Ok(Box::new(InTraining::new(
         model,

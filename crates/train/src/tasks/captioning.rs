@@ -8,20 +8,20 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use rayon::prelude::*;
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_images::{
     Image, Normalize,
     data::{Example, Source, coco_captions},
 };
 use regard_models::{
-    ModelError, TargetBatch,
-    image::{Captioner, CaptionerConfig, CaptionerSizes},
+    RoleOf, TargetBatch,
+    image::{Captioner, CaptionerSizes},
 };
-use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Task, TaskFor, Update, Verdict, fingerprint, with_reward};
+use super::{BatchLoss, Contents, Describe, Task, Update, Verdict, fingerprint, with_reward};
 use crate::{
     captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
     corpus::{Batches, FilterReport, Random},
@@ -45,13 +45,7 @@ const MEASURED: usize = 500;
 
 /// Models that write captions.
 #[derive(Debug, Clone, Copy)]
-pub struct Captioning;
-
-impl TaskFor<CaptionerConfig> for Captioning {
-    fn of() -> Self {
-        Self
-    }
-}
+pub struct Captioning(RoleOf<Captioner>);
 
 /// Images with captions.
 #[derive(Debug)]
@@ -90,18 +84,11 @@ struct Stored {
 }
 
 impl Captioning {
-    fn config<'a>(&self, description: &'a Description) -> &'a CaptionerConfig {
-        let config: &dyn AnyConfig = &*description.model.config;
-        let config = config.downcast_ref();
-        config.expect("a model's task is that of its architecture")
-    }
-
     /// The images of a part of the data that `recipe` names, in this size; `None` if it names none.
     ///
     /// # Errors
     /// Files that are wrong.
     pub fn part(
-        &self,
         recipe: &Recipe,
         split: Split,
     ) -> Result<Option<(CaptionedImages, FilterReport)>, TrainError> {
@@ -199,6 +186,14 @@ impl Task for Captioning {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<Captioner>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<Captioner> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.scenes = Some(SceneData::default());
         recipe.translate.max_length.absolute = 30;
@@ -233,7 +228,7 @@ impl Task for Captioning {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
-        let part = self.part(recipe, Split::Train)?;
+        let part = Self::part(recipe, Split::Train)?;
         let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
         if train.is_empty() {
             return Err(TrainError::NothingKept(filtered.broken));
@@ -287,31 +282,11 @@ impl Task for Captioning {
             train,
             pairs,
             filtered,
-            validation: self.part(recipe, Split::Valid)?.map(|(images, _)| images),
+            validation: Self::part(recipe, Split::Valid)?.map(|(images, _)| images),
             tokenizers,
             preparation,
         };
         Ok((data, description))
-    }
-
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Captioner, ModelError> {
-        let config = self.config(description);
-        config.init(&description.sizes(), seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<Captioner, ModelError> {
-        let config = self.config(description);
-        config.without_values(&description.sizes(), arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

@@ -3,17 +3,15 @@
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_evaluate::Accuracy;
-use regard_models::{
-    AnyClassifier, AnyClassifierConfig, ClassifierConfig, ClassifierSizes, ModelError, SourceBatch,
-};
-use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
+use regard_models::{AnyClassifier, ClassifierSizes, RoleOf, SourceBatch};
+use regard_nn::{bridge, dropout::DropoutRng};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
@@ -35,18 +33,7 @@ const NO_CLASS: usize = usize::MAX;
 
 /// Models that give a sentence a label.
 #[derive(Debug, Clone, Copy)]
-pub struct Classification {
-    /// Downcasts a configuration to that of a classifier, if it is of this architecture.
-    classifier: fn(&dyn AnyConfig) -> Option<&dyn AnyClassifierConfig>,
-}
-
-impl<C: ClassifierConfig> TaskFor<C> for Classification {
-    fn of() -> Self {
-        Self {
-            classifier: |config| config.downcast_ref::<C>().map(|config| config as _),
-        }
-    }
-}
+pub struct Classification(RoleOf<AnyClassifier>);
 
 /// Labelled sentences.
 #[derive(Debug)]
@@ -127,6 +114,14 @@ impl Task for Classification {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyClassifier>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyClassifier> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.labelled = Some(LabelledData {
             train: Some(PathBuf::from("data/train.tsv")),
@@ -137,8 +132,7 @@ impl Task for Classification {
 
     fn check(&self, recipe: &Recipe, check: &mut Check) {
         check_files(&recipe.data, check);
-        let model = (self.classifier)(&*recipe.model.config);
-        let longest = model.and_then(AnyClassifierConfig::longest);
+        let longest = self.0.of(&*recipe.model.config).properties().longest;
         let most = recipe.data.filter.max_tokens;
         if let Some(room) = longest.filter(|&room| most > room) {
             let expected = format!("at most {room}, model.context without two marks");
@@ -196,35 +190,13 @@ impl Task for Classification {
         Ok((data, description))
     }
 
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyClassifier, ModelError> {
-        let model = (self.classifier)(&*description.model.config);
-        let model = model.expect("a model's task is that of its architecture");
-        model.build(&sizes(description), seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyClassifier, ModelError> {
-        let model = (self.classifier)(&*description.model.config);
-        let model = model.expect("a model's task is that of its architecture");
-        model.build_without_values(&sizes(description), arrays, device)
-    }
-
     fn metadata(&self, description: &Description) -> Metadata {
         let labels = Labels {
             labels: description.labels.clone(),
             max_tokens: description.max_tokens,
         };
         Metadata::from([
-            Header::entry(&description.model, &sizes(description)),
+            Header::entry(&description.model, &description.sizes()),
             tokenizers_entry(&description.tokenizers),
             entry(LABELS, &labels),
         ])
@@ -347,13 +319,6 @@ impl Task for Classification {
         let ids = pair.source.clone();
         let found = classifier.classify_ids(&[ids], &[""]);
         Ok(Some(found.map_err(TrainError::look)?.swap_remove(0).trace))
-    }
-}
-
-fn sizes(description: &Description) -> ClassifierSizes {
-    ClassifierSizes {
-        vocabulary: description.tokenizers.source().vocabulary(),
-        classes: description.labels.len(),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_evaluate::{
     AveragePrecision, DetectedImage, FoundObject, TrueObject, box_iou, mask_iou, mean_iou,
 };
@@ -17,18 +17,18 @@ use regard_images::{
     {self as images},
 };
 use regard_models::{
-    AnyDetector, AnyDetectorConfig, DetectorConfig, DetectorSizes, ModelError,
+    AnyDetector, DetectorSizes, RoleOf,
     image::{
         Detected,
         detr::loss::{Losses, SetLoss, Target},
     },
 };
-use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use std::path::PathBuf;
 
 use super::{
-    BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
     image_classification::{IMAGES, Stored},
 };
 use crate::{
@@ -53,25 +53,7 @@ const SURE: f32 = 0.5;
 
 /// Models that find objects.
 #[derive(Debug, Clone, Copy)]
-pub struct Detection {
-    /// Downcasts a configuration to that of a detector, if it is of this architecture.
-    detector: fn(&dyn AnyConfig) -> Option<&dyn AnyDetectorConfig>,
-}
-
-impl<C: DetectorConfig> TaskFor<C> for Detection {
-    fn of() -> Self {
-        Self {
-            detector: |config| config.downcast_ref::<C>().map(|config| config as _),
-        }
-    }
-}
-
-impl Detection {
-    fn config<'a>(&self, config: &'a dyn AnyConfig) -> &'a dyn AnyDetectorConfig {
-        let config = (self.detector)(config);
-        config.expect("a model's task is that of its architecture")
-    }
-}
+pub struct Detection(RoleOf<AnyDetector>);
 
 /// Images and their objects.
 #[derive(Debug)]
@@ -441,12 +423,21 @@ impl Task for Detection {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyDetector>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyDetector> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.scenes = Some(SceneData::default());
     }
 
     fn check(&self, recipe: &Recipe, check: &mut Check) {
-        let most = self.config(&*recipe.model.config).most_objects();
+        let config = self.0.of(&*recipe.model.config);
+        let most = config.properties().most_objects;
         match (&recipe.data.scenes, &recipe.data.objects) {
             (None, None) => check.fail(
                 "data.scenes",
@@ -555,26 +546,6 @@ impl Task for Detection {
             flip,
         };
         Ok((data, description))
-    }
-
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyDetector, ModelError> {
-        let config = self.config(&*description.model.config);
-        config.build(&description.sizes(), seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyDetector, ModelError> {
-        let config = self.config(&*description.model.config);
-        config.build_without_values(&description.sizes(), arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

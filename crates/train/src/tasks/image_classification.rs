@@ -8,20 +8,18 @@ use std::{path::PathBuf, sync::Arc};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_evaluate::Accuracy;
 use regard_images::{
     self as images, Augment, Image, Normalize,
     data::{Broken, Dataset},
 };
-use regard_models::{
-    AnyImageClassifier, AnyImageClassifierConfig, ImageClassifierConfig, ImageSizes, ModelError,
-};
-use regard_nn::{bridge, dropout::DropoutRng, weights::Arrays};
+use regard_models::{AnyImageClassifier, ImageSizes, RoleOf};
+use regard_nn::{bridge, dropout::DropoutRng};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
@@ -42,25 +40,7 @@ const JUDGED: usize = 100;
 
 /// Models that give an image a class.
 #[derive(Debug, Clone, Copy)]
-pub struct ImageClassification {
-    /// Downcasts a configuration to that of an image classifier, if it is of this architecture.
-    classifier: fn(&dyn AnyConfig) -> Option<&dyn AnyImageClassifierConfig>,
-}
-
-impl<C: ImageClassifierConfig> TaskFor<C> for ImageClassification {
-    fn of() -> Self {
-        Self {
-            classifier: |config| config.downcast_ref::<C>().map(|config| config as _),
-        }
-    }
-}
-
-impl ImageClassification {
-    fn config<'a>(&self, description: &'a Description) -> &'a dyn AnyImageClassifierConfig {
-        let config = (self.classifier)(&*description.model.config);
-        config.expect("a model's task is that of its architecture")
-    }
-}
+pub struct ImageClassification(RoleOf<AnyImageClassifier>);
 
 /// Images and their classes.
 #[derive(Debug)]
@@ -219,6 +199,14 @@ impl Task for ImageClassification {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyImageClassifier>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyImageClassifier> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.images = Some(ImageData {
             train: Some(PathBuf::from("data/cifar10/train")),
@@ -295,26 +283,6 @@ impl Task for ImageClassification {
             preparation,
         };
         Ok((data, description))
-    }
-
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyImageClassifier, ModelError> {
-        let config = self.config(description);
-        config.build(&description.sizes(), seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyImageClassifier, ModelError> {
-        let config = self.config(description);
-        config.build_without_values(&description.sizes(), arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

@@ -11,18 +11,18 @@
 use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_models::{
-    AnyTextModel, AnyTextModelConfig, ModelError, Objective, TextBatch, TextModelConfig,
-    Vocabulary,
+    AnyTextModel, Objective, RoleOf, TextBatch, Vocabulary,
     pretrained::{self, SpecialIds},
+    role::TextProperties,
 };
-use regard_nn::{dropout::DropoutRng, mask::PaddingMask, weights::Arrays};
+use regard_nn::{dropout::DropoutRng, mask::PaddingMask};
 use regard_trace::{AttentionMap, Kind, Trace};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
@@ -41,32 +41,17 @@ const TEXT: &str = "regard.text";
 
 /// Models of text.
 #[derive(Debug, Clone, Copy)]
-pub struct LanguageModelling {
-    /// Downcasts a configuration to that of a model of text, if it is of this architecture.
-    config: fn(&dyn AnyConfig) -> Option<&dyn AnyTextModelConfig>,
-}
+pub struct LanguageModelling(RoleOf<AnyTextModel>);
 
 impl LanguageModelling {
-    fn config<'a>(&self, model: &'a Model) -> &'a dyn AnyTextModelConfig {
-        (self.config)(&*model.config).expect("a model's task is that of its architecture")
-    }
-
     fn form(&self, model: &Model, tokenizer: &SubwordTokenizer, texts: Texts) -> TextForm {
-        let config = self.config(model);
+        let TextProperties { objective, context } = self.0.of(&*model.config).properties();
         let masks = ["<mask>", "[MASK]"];
         TextForm {
             texts,
-            objective: config.objective(),
-            context: config.context(),
+            objective,
+            context,
             mask: masks.iter().find_map(|name| tokenizer.id(name)),
-        }
-    }
-}
-
-impl<C: TextModelConfig> TaskFor<C> for LanguageModelling {
-    fn of() -> Self {
-        Self {
-            config: |config| config.downcast_ref::<C>().map(|config| config as _),
         }
     }
 }
@@ -80,6 +65,16 @@ pub struct Description {
     pub tokenizers: TokenizerPair,
     /// What its texts are.
     pub texts: TextForm,
+}
+
+impl Describe<AnyTextModel> for Description {
+    fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn sizes(&self) -> Vocabulary {
+        self.tokenizers.source().vocabulary()
+    }
 }
 
 impl Description {
@@ -332,6 +327,14 @@ impl Task for LanguageModelling {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyTextModel>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyTextModel> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.text = Some(TextData {
             train: Some(PathBuf::from("data/train.txt")),
@@ -356,10 +359,10 @@ impl Task for LanguageModelling {
                 "\"loss\" for this kind of model",
             );
         }
-        let config = self.config(&recipe.model);
+        let config = self.0.of(&*recipe.model.config).properties();
         if let Some(text) = &data.text {
             let default = TextData::default();
-            if config.objective() == Objective::Causal && text.masked != default.masked {
+            if config.objective == Objective::Causal && text.masked != default.masked {
                 let expected = "no such key: the model's objective is \"causal\"";
                 check.fail(
                     "data.text.masked",
@@ -373,8 +376,9 @@ impl Task for LanguageModelling {
                 check.fail("data.text.units", "set", expected);
             }
         }
-        if config.context() < 2 {
-            check.fail("model.context", "found 1", "at least 2");
+        if config.context < 2 {
+            let found = format!("found {}", config.context);
+            check.fail("model.context", found, "at least 2");
         }
     }
 
@@ -422,28 +426,6 @@ impl Task for LanguageModelling {
             texts: form,
         };
         Ok((data, description))
-    }
-
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyTextModel, ModelError> {
-        let vocabulary = description.tokenizers.source().vocabulary();
-        self.config(&description.model)
-            .build(&vocabulary, seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyTextModel, ModelError> {
-        let vocabulary = description.tokenizers.source().vocabulary();
-        let config = self.config(&description.model);
-        config.build_without_values(&vocabulary, arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

@@ -14,16 +14,13 @@ pub mod translation;
 
 use std::fmt::Debug;
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
-use regard_config::{Check, Config};
+use burn::tensor::{Device, Tensor};
+use regard_config::Check;
 use regard_images::{
     ImagesError,
     data::{Broken, Loader, Loading},
 };
-use regard_models::ModelError;
+use regard_models::{ModelError, Role, RoleOf};
 use regard_nn::weights::Arrays;
 use regard_trace::Trace;
 
@@ -40,7 +37,7 @@ use crate::{
     error::TrainError,
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError},
-    recipe::Recipe,
+    recipe::{Model, Recipe},
     tokenizer::TokenizerPair,
 };
 
@@ -60,13 +57,21 @@ pub trait Task: Debug + Send + Sync + 'static {
     const BY_LOSS: bool = false;
 
     /// The models that are trained.
-    type Model: Module;
+    type Model: Role;
 
     /// The content of a model file apart from the weights.
-    type Description: Clone + Debug;
+    type Description: Describe<Self::Model>;
 
     /// The data to train on.
     type Data;
+
+    /// The task for the models of one architecture, whose configurations `role` finds.
+    fn of(role: RoleOf<Self::Model>) -> Self
+    where
+        Self: Sized;
+
+    /// What finds the configurations of the architecture.
+    fn role(&self) -> RoleOf<Self::Model>;
 
     /// Fills in the keys that this task needs in an example of a recipe.
     fn example(&self, recipe: &mut Recipe);
@@ -95,10 +100,13 @@ pub trait Task: Debug + Send + Sync + 'static {
         description: &Self::Description,
         seed: u64,
         device: &Device,
-    ) -> Result<Self::Model, ModelError>;
+    ) -> Result<Self::Model, ModelError> {
+        let config = self.role().of(&*description.model().config);
+        config.build(&description.sizes(), seed, device)
+    }
 
     /// A model for the weights `arrays` of a file, which will be given to it: no weight needs to be drawn. The sizes of the
-    /// description come from the file too, so nothing may be allocated by them before the arrays confirm them.
+    /// description come from the file too, so nothing is allocated by them before the arrays confirm them.
     ///
     /// # Errors
     /// Sizes that do not fit together, or that do not fit the arrays.
@@ -107,7 +115,10 @@ pub trait Task: Debug + Send + Sync + 'static {
         description: &Self::Description,
         arrays: &Arrays,
         device: &Device,
-    ) -> Result<Self::Model, ModelError>;
+    ) -> Result<Self::Model, ModelError> {
+        let config = self.role().of(&*description.model().config);
+        config.build_without_values(&description.sizes(), arrays, device)
+    }
 
     /// The description as the metadata of a file.
     fn metadata(&self, description: &Self::Description) -> Metadata;
@@ -224,10 +235,13 @@ pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
     })
 }
 
-/// A task for models that `C` describes.
-pub trait TaskFor<C: Config>: Task {
-    /// The task.
-    fn of() -> Self;
+/// What a model file holds apart from the weights.
+pub trait Describe<R: Role>: Clone + Debug {
+    /// The architecture.
+    fn model(&self) -> &Model;
+
+    /// What the model is sized by, beside its configuration.
+    fn sizes(&self) -> R::Sizes;
 }
 
 /// The loss with the term of REINFORCE and its baseline ([`Scored::reinforced`](regard_models::Scored::reinforced)), if there is one. Only

@@ -12,21 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rayon::prelude::*;
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
 use regard_images::{
     Bounds, Decoding, Image, Mask, Normalize,
     data::{Dataset, Question},
 };
 use regard_models::{
-    AnyQuestionAnswerer, AnyQuestionAnswererConfig, ModelError, QuestionAnswererConfig,
-    QuestionBatch, QuestionLook, QuestionSizes, SourceBatch, binary_cross_entropy,
+    AnyQuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, RoleOf, SourceBatch,
+    binary_cross_entropy,
 };
-use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Update, Verdict, fingerprint};
+use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
@@ -51,25 +51,7 @@ const SAMPLED: usize = 1_000;
 
 /// Models that answer questions about images.
 #[derive(Debug, Clone, Copy)]
-pub struct VisualQuestions {
-    /// Downcasts a configuration to that of a model that answers questions, if it is of this architecture.
-    answerer: fn(&dyn AnyConfig) -> Option<&dyn AnyQuestionAnswererConfig>,
-}
-
-impl<C: QuestionAnswererConfig> TaskFor<C> for VisualQuestions {
-    fn of() -> Self {
-        Self {
-            answerer: |config| config.downcast_ref::<C>().map(|config| config as _),
-        }
-    }
-}
-
-impl VisualQuestions {
-    fn config<'a>(&self, description: &'a Description) -> &'a dyn AnyQuestionAnswererConfig {
-        let config = (self.answerer)(&*description.model.config);
-        config.expect("a model's task is that of its architecture")
-    }
-}
+pub struct VisualQuestions(RoleOf<AnyQuestionAnswerer>);
 
 /// Images with questions.
 #[derive(Debug)]
@@ -361,6 +343,14 @@ impl Task for VisualQuestions {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyQuestionAnswerer>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyQuestionAnswerer> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         recipe.data.scenes = Some(SceneData::default());
     }
@@ -420,26 +410,6 @@ impl Task for VisualQuestions {
             reader: Reader::new(&description),
         };
         Ok((data, description))
-    }
-
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyQuestionAnswerer, ModelError> {
-        let config = self.config(description);
-        config.build(&description.sizes(), seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyQuestionAnswerer, ModelError> {
-        let config = self.config(description);
-        config.build_without_values(&description.sizes(), arrays, device)
     }
 
     fn metadata(&self, description: &Description) -> Metadata {

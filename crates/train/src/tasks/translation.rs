@@ -3,17 +3,14 @@
 use std::path::PathBuf;
 
 use burn::{module::Module, tensor::Device};
-use regard_config::{AnyConfig, Check};
+use regard_config::Check;
 use regard_evaluate::Bleu;
-use regard_models::{
-    AnyGenerator, AnyGeneratorConfig, GeneratorConfig, ModelError, SourceBatch, TargetBatch,
-    Vocabularies,
-};
-use regard_nn::{dropout::DropoutRng, weights::Arrays};
+use regard_models::{AnyGenerator, RoleOf, SourceBatch, TargetBatch, Vocabularies};
+use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 
 use super::{
-    BatchLoss, Contents, OF_IMAGES, Task, TaskFor, Update, Verdict, fingerprint, with_reward,
+    BatchLoss, Contents, Describe, OF_IMAGES, Task, Update, Verdict, fingerprint, with_reward,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
@@ -35,38 +32,7 @@ const FAMILIARITY: &str = "regard.familiarity";
 
 /// Models that translate.
 #[derive(Debug, Clone, Copy)]
-pub struct Translation {
-    /// Downcasts a configuration to that of a generator, if it is of this architecture.
-    generator: fn(&dyn AnyConfig) -> Option<&dyn AnyGeneratorConfig>,
-}
-
-impl Translation {
-    /// Draws a model of this architecture.
-    ///
-    /// # Errors
-    /// Sizes that do not fit together.
-    pub fn draw(
-        &self,
-        model: &recipe::Model,
-        vocabularies: &Vocabularies,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyGenerator, ModelError> {
-        self.generator(model).build(vocabularies, seed, device)
-    }
-
-    fn generator<'a>(&self, model: &'a recipe::Model) -> &'a dyn AnyGeneratorConfig {
-        (self.generator)(&*model.config).expect("a model's task is that of its architecture")
-    }
-}
-
-impl<C: GeneratorConfig> TaskFor<C> for Translation {
-    fn of() -> Self {
-        Self {
-            generator: |config| config.downcast_ref::<C>().map(|config| config as _),
-        }
-    }
-}
+pub struct Translation(RoleOf<AnyGenerator>);
 
 /// Sentence pairs.
 #[derive(Debug)]
@@ -96,6 +62,14 @@ impl Task for Translation {
     type Description = Description;
     type Data = Data;
 
+    fn of(role: RoleOf<AnyGenerator>) -> Self {
+        Self(role)
+    }
+
+    fn role(&self) -> RoleOf<AnyGenerator> {
+        self.0
+    }
+
     fn example(&self, recipe: &mut Recipe) {
         let data = &mut recipe.data;
         data.train_source = Some(PathBuf::from("data/train.en.gz"));
@@ -107,17 +81,17 @@ impl Task for Translation {
     fn check(&self, recipe: &Recipe, check: &mut Check) {
         check_files(&recipe.data, check);
         let data = &recipe.data;
-        let model = self.generator(&recipe.model);
+        let properties = self.0.of(&*recipe.model.config).properties();
         let apart = match (&data.synthetic, &data.tokenizer) {
             (None, None) if !data.vocabulary.joint => Some("data.vocabulary.joint = false"),
             (None, Some(_)) if data.target_tokenizer.is_some() => Some("data.target_tokenizer"),
             _ => None,
         };
-        if let (true, Some(apart)) = (model.needs_joint_vocabulary(), apart) {
+        if let (true, Some(apart)) = (properties.needs_joint_vocabulary, apart) {
             let expected = "a joint vocabulary, or \"none\" or \"target\"";
             check.fail("model.tie", format!("found \"all\" with {apart}"), expected);
         }
-        if let Some(longest) = model.longest() {
+        if let Some(longest) = properties.longest {
             check_lengths(recipe, longest, check);
         }
         if recipe.validation.measure == Some(Measure::Accuracy) {
@@ -180,29 +154,8 @@ impl Task for Translation {
         Ok((data, description))
     }
 
-    fn init(
-        &self,
-        description: &Description,
-        seed: u64,
-        device: &Device,
-    ) -> Result<AnyGenerator, ModelError> {
-        let vocabularies = vocabularies(&description.tokenizers);
-        self.draw(&description.model, &vocabularies, seed, device)
-    }
-
-    fn without_values(
-        &self,
-        description: &Description,
-        arrays: &Arrays,
-        device: &Device,
-    ) -> Result<AnyGenerator, ModelError> {
-        let vocabularies = vocabularies(&description.tokenizers);
-        let model = self.generator(&description.model);
-        model.build_without_values(&vocabularies, arrays, device)
-    }
-
     fn metadata(&self, description: &Description) -> Metadata {
-        let sizes = vocabularies(&description.tokenizers);
+        let sizes = description.sizes();
         let mut metadata = Metadata::from([
             Header::entry(&description.model, &sizes),
             tokenizers_entry(&description.tokenizers),
@@ -383,13 +336,6 @@ impl Task for Translation {
         let found = translator.translate(&[line], &greedy);
         let mut found = found.map_err(TrainError::look)?;
         Ok(Some(found.swap_remove(0).n_best.swap_remove(0).trace))
-    }
-}
-
-fn vocabularies(tokenizers: &TokenizerPair) -> Vocabularies {
-    Vocabularies {
-        source: tokenizers.source().vocabulary(),
-        target: tokenizers.target().vocabulary(),
     }
 }
 

@@ -135,7 +135,7 @@ fn images(
     let recipe = model_file::locate(path)?.with_file_name("recipe.toml");
     if recipe.is_file() {
         let read = Registry::default().load(&recipe, &[])?;
-        if let Some((images, _)) = Captioning.part(&read, split)? {
+        if let Some((images, _)) = Captioning::part(&read, split)? {
             return Ok(images);
         }
     } else if let Some((scenes, seed)) = &captioner.description().scenes {

@@ -44,9 +44,13 @@ use regard_nn::{
 use super::{
     BackboneConfig,
     backbone::Backbone,
-    detector::{Detected, Detector, DetectorConfig, DetectorLook, DetectorSizes, Predicted},
+    detector::{Detected, Detector, DetectorLook, DetectorSizes, Predicted},
 };
-use crate::{error::ModelError, generator::expect_valid};
+use crate::{
+    AnyDetector,
+    role::{DetectorProperties, ModelConfig},
+    {error::ModelError, generator::expect_valid},
+};
 use masks::MaskHead;
 
 const QUERIES: Range<usize> = Range {
@@ -131,7 +135,8 @@ pub struct Detr {
     pub mask_head: Option<MaskHead>,
 }
 
-impl DetectorConfig for DetrConfig {
+impl ModelConfig for DetrConfig {
+    type Role = AnyDetector;
     type Model = Detr;
 
     fn draw(&self, sizes: &DetectorSizes, init: &mut Initializer) -> Result<Detr, ModelError> {
@@ -171,8 +176,10 @@ impl DetectorConfig for DetrConfig {
         self.backbone.layers() + self.encoder_layers + self.decoder_layers
     }
 
-    fn most_objects(&self) -> usize {
-        self.queries
+    fn properties(&self) -> DetectorProperties {
+        DetectorProperties {
+            most_objects: self.queries,
+        }
     }
 }
 

@@ -13,9 +13,13 @@ use regard_images::data::{
     Broken, Loader, Loading, Source, cifar10, cifar100, class_folders, coco_captions,
     coco_instances, mnist, vqa,
 };
-use regard_images::{Decoding, Image, ImagesError};
+use regard_images::{Decoding, Image, ImagesError, Random};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+mod mutate;
+
+use mutate::mutated;
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -797,6 +801,87 @@ fn choices_have_names() {
         assert_eq!(Broken::named(broken.name()).unwrap(), broken);
     }
     refused(Broken::named("drop"), &["broken", "drop", "skip"]);
+}
+
+/// Every file of a data set with random damage: it is read, with classes that exist, or refused by name.
+#[test]
+fn mutated_data_sets_are_read_or_refused() {
+    let root = folder(&["a.png", "b.png", "c/d.png", "000000000007.jpg"]);
+    let at = |name: &str| root.path().join(name);
+    let images = idx(0x0803, &[2, 2, 3], &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let labels = idx(0x0801, &[2], &[7, 0]);
+    let record: Vec<u8> = (0..3073).map(|i| (i % 10) as u8).collect();
+    let captions = json!({
+        "images": [{ "id": 1, "file_name": "a.png" }, { "id": 2, "file_name": "b.png" }],
+        "annotations": [
+            { "image_id": 2, "id": 1, "caption": "A dog." },
+            { "image_id": 1, "id": 2, "caption": "A cat." },
+        ],
+    });
+    let questions = json!({
+        "data_subtype": "val2014",
+        "questions": [{ "question_id": 70, "image_id": 7, "question": "Is it raining?" }],
+    });
+    let answers = json!({ "annotations": [{ "question_id": 70, "image_id": 7, "question_type": "is",
+        "answer_type": "yes/no", "multiple_choice_answer": "no", "answers": [{ "answer": "no", "answer_id": 1 }] }] });
+    let text = |value: &Value| value.to_string().into_bytes();
+    let whole = [
+        ("images.idx", images.clone()),
+        ("labels.idx", labels.clone()),
+        ("images.gz", gzip(&images)),
+        ("labels.gz", gzip(&labels)),
+        ("one.bin", record),
+        ("instances.json", text(&instances())),
+        ("captions.json", text(&captions)),
+        ("questions.json", text(&questions)),
+        ("answers.json", text(&answers)),
+    ];
+    for (name, bytes) in &whole {
+        write(&at(name), bytes);
+    }
+    let read = |name: &str, broken| match name {
+        "images.idx" | "labels.idx" => mnist(&at("images.idx"), &at("labels.idx")),
+        "images.gz" | "labels.gz" => mnist(&at("images.gz"), &at("labels.gz")),
+        "one.bin" => cifar10(root.path(), &["one.bin"]),
+        "instances.json" => coco_instances(&at(name), root.path(), broken),
+        "captions.json" => coco_captions(&at(name), root.path(), broken),
+        _ => vqa(
+            &at("questions.json"),
+            Some(&at("answers.json")),
+            root.path(),
+            broken,
+        ),
+    };
+    let mut random = Random::new(3000, 0);
+    let (mut good, mut bad) = (0, 0);
+    for case in 0..3000 {
+        let (name, bytes) = &whole[case % whole.len()];
+        write(&at(name), mutated(bytes.clone(), &mut random));
+        let broken = [Broken::Error, Broken::Skip][random.below(2)];
+        match read(name, broken) {
+            Ok(data) => {
+                for example in &data.examples {
+                    let mut classes = example.objects.iter().map(|object| object.class);
+                    assert!(classes.all(|class| class < data.classes.len()));
+                    assert!(example.label.is_none_or(|label| label < data.classes.len()));
+                }
+                good += 1;
+            }
+            Err(error) => {
+                // Of two files that do not go together, the error may name the other.
+                let error = error.to_string();
+                let pairs = ["images", "labels", "questions", "answers"];
+                let named = pairs.iter().any(|other| error.contains(other));
+                assert!(
+                    error.contains(name) || named,
+                    "case {case}, {name}: {error}"
+                );
+                bad += 1;
+            }
+        }
+        write(&at(name), bytes);
+    }
+    assert!(good > 100 && bad > 1500, "{good} read, {bad} refused");
 }
 
 proptest! {

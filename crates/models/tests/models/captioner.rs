@@ -1,6 +1,8 @@
 //! Captioners: numbers against PyTorch (`../golden/images_golden.py`), and what must hold for any of them.
 
-use burn::tensor::{Tensor, TensorData};
+use std::collections::HashMap;
+
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
     ModelConfig, TargetBatch, Vocabulary,
     attention::{NormalizerConfig, ReinforceConfig},
@@ -219,6 +221,96 @@ fn hard_attention_looks_at_one_region_and_learns_by_reward() {
         let of_query = &gradients["attention.score.Additive.query.weight"];
         assert!(of_query.values.iter().any(|&gradient| gradient != 0.0));
     }
+}
+
+/// The mean of the estimated gradients is that of `E[r] = Σ_s p(s) r(s)` over every sequence `s` of drawn regions, `r` the mean
+/// log-likelihood of a token. A term of one row gives `ln p(s)`; the slope of `E[r]` in a weight is a difference of two such sums.
+#[test]
+fn estimates_of_drawn_captions_have_the_exact_mean() {
+    const QUERY: &str = "attention.score.Additive.query.weight";
+    const BASELINE: f32 = -2.0;
+    const ROWS: usize = 2_000;
+    const BATCHES: usize = 24;
+    let config = CaptionerConfig {
+        normalizer: NormalizerConfig::HardReinforce(ReinforceConfig {
+            soften: false,
+            entropy: 0.0,
+            memory: 0.0,
+            ..ReinforceConfig::default()
+        }),
+        ..CaptionerConfig::tiny()
+    };
+    let caption = vec![4]; // two steps with the mark of the end
+    let score = |model: &Captioner, rows: usize, seed: u64, device: &Device| {
+        let target = TargetBatch::new(&vec![caption.clone(); rows], &SIZES.vocabulary, device);
+        let shown = Tensor::from_data(images(1).into_data(), device).repeat_dim(0, rows);
+        let scored = model.forward(shown, &target, &mut DropoutRng::seeded(seed));
+        let (term, reward) = scored.reinforced(&target, Some(BASELINE)).unwrap();
+        (term, reward, scored.weights.unwrap())
+    };
+    // Larger weights than drawn ones, so that it matters which region is read.
+    let mut arrays = weights::collect(&model(&config));
+    for array in arrays.values_mut() {
+        array.values.iter_mut().for_each(|value| *value *= 2.0);
+    }
+    let with = |arrays: &weights::Arrays, device: &Device| {
+        let drawn = config.init(&SIZES, 3, device).unwrap();
+        weights::apply(drawn, arrays.clone()).unwrap()
+    };
+    let expected = |arrays: &weights::Arrays| {
+        let device = device().inner();
+        let model = with(arrays, &device);
+        let mut sequences = HashMap::new();
+        let mut seen = 0.0;
+        for seed in 0..20_000 {
+            let (term, reward, looks) = score(&model, 1, seed, &device);
+            let looks: Vec<u32> = looks.into_data().iter::<f32>().map(f32::to_bits).collect();
+            let log_p = term.into_scalar::<f32>() / (BASELINE - reward);
+            let p = f64::from(log_p).exp();
+            if sequences.insert(looks, p * f64::from(reward)).is_none() {
+                seen += p;
+            }
+            if seen > 0.999_999 {
+                break;
+            }
+        }
+        assert!(
+            (seen - 1.0).abs() < 1e-5,
+            "{seen} of all sequences were seen"
+        );
+        sequences.into_values().sum::<f64>()
+    };
+
+    let trained = with(&arrays, &device());
+    let estimates = (0..BATCHES).map(|batch| {
+        let (term, ..) = score(&trained, ROWS, 1 << 40 | batch as u64, &device());
+        let gradients = crate::support::gradients(&trained, &term.backward());
+        gradients[QUERY].values.clone()
+    });
+    let estimates: Vec<Vec<f32>> = estimates.collect();
+    let mut slopes = vec![];
+    for place in 0..6 {
+        let mut moved = |by: f32| {
+            let mut arrays = arrays.clone();
+            arrays.get_mut(QUERY).unwrap().values[place] += by;
+            expected(&arrays)
+        };
+        let exact = (moved(0.02) - moved(-0.02)) / 0.04;
+        let of_place = || estimates.iter().map(|of| -f64::from(of[place]));
+        let count = BATCHES as f64;
+        let mean = of_place().sum::<f64>() / count;
+        let squares = of_place().map(|x| (x - mean).powi(2)).sum::<f64>();
+        let standard_error = (squares / (count - 1.0) / count).sqrt();
+        assert!(
+            (mean - exact).abs() <= 4.0 * standard_error + 1e-4,
+            "weight {place}: {mean}, expected {exact} within {standard_error}"
+        );
+        slopes.push((exact.abs(), standard_error));
+    }
+    assert!(
+        slopes.iter().any(|(slope, error)| *slope > 10.0 * error),
+        "{slopes:?} would prove little"
+    );
 }
 
 #[test]

@@ -7,6 +7,10 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder};
 use regard_images::{Channels, Decoding, Image, ImagesError, Random};
 
+mod mutate;
+
+use mutate::mutated;
+
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")

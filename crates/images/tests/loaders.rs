@@ -852,9 +852,9 @@ fn mutated_data_sets_are_read_or_refused() {
             broken,
         ),
     };
-    let mut random = Random::new(3000, 0);
+    let mut random = Random::new(2001, 0);
     let (mut good, mut bad) = (0, 0);
-    for case in 0..3000 {
+    for case in 0..2000 {
         let (name, bytes) = &whole[case % whole.len()];
         write(&at(name), mutated(bytes.clone(), &mut random));
         let broken = [Broken::Error, Broken::Skip][random.below(2)];
@@ -881,7 +881,7 @@ fn mutated_data_sets_are_read_or_refused() {
         }
         write(&at(name), bytes);
     }
-    assert!(good > 100 && bad > 1500, "{good} read, {bad} refused");
+    assert!(good > 50 && bad > 1000, "{good} read, {bad} refused");
 }
 
 proptest! {

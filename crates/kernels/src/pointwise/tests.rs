@@ -6,6 +6,7 @@ use crate::testing::{on_every_pool, random, unless_miri};
 const MASK: DropoutMask = DropoutMask {
     probability: 0.3,
     seed: 0x1234_5678_9abc_def0,
+    part: None,
 };
 
 fn factors(dropout: Option<DropoutMask>, count: usize) -> Vec<f32> {
@@ -123,6 +124,7 @@ fn what_does_not_fit_is_refused() {
         let dropout = Some(DropoutMask {
             probability,
             seed: 1,
+            part: None,
         });
         let message = refused(
             Pointwise {

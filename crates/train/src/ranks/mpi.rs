@@ -23,14 +23,14 @@ const LAUNCHED: [&str; 4] = [
 /// Bytes of a message at most; MPI counts them in 32 bits with a sign.
 const MOST: usize = 1 << 30;
 
-/// The processes of an MPI program. They part when it is dropped.
+/// The processes of an MPI program.
 pub struct Mpi {
     rank: usize,
     count: usize,
     /// One call at a time is what MPI is asked to allow.
     turn: Mutex<()>,
     /// Ends MPI when it is dropped.
-    _universe: Universe,
+    universe: Mutex<Option<Universe>>,
 }
 
 impl Mpi {
@@ -56,12 +56,19 @@ impl Mpi {
             rank: world.rank() as usize,
             count: world.size() as usize,
             turn: Mutex::new(()),
-            _universe: universe,
+            universe: Mutex::new(Some(universe)),
         }))
     }
 
+    /// Leaves the other processes in good order: each has to, at its end, on the main thread.
+    pub fn part(&self) {
+        // What is left of a thread that panicked is ended all the same.
+        let mut universe = self.universe.lock().unwrap_or_else(|broken| broken.into_inner());
+        drop(universe.take());
+    }
+
     /// Ends the processes of all ranks with an exit code.
-    pub fn abort(code: u8) -> ! {
+    pub fn abort(&self, code: u8) -> ! {
         SimpleCommunicator::world().abort(code.into())
     }
 }

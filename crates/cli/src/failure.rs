@@ -16,6 +16,8 @@ use crate::output;
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Failure {
+    /// The command line cannot be read, or asks for help.
+    CommandLine(clap::Error),
     /// The command line contradicts itself or lacks something.
     Usage(String),
     /// Something could not be done.
@@ -183,21 +185,28 @@ impl Failure {
     /// Prints what happened on standard error, and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
-            Self::ClosedPipe => ExitCode::SUCCESS,
-            Self::Usage(message) => {
-                output::say(&format!(
-                    "error: {message}\n\nFor more information, try '--help'."
-                ));
-                ExitCode::from(2)
+            Self::ClosedPipe => {}
+            Self::CommandLine(problem) => {
+                // If standard error is closed, there is no way to report that.
+                let _ = problem.print();
             }
-            Self::Error(error) => {
-                output::say(&format!("error: {error}"));
-                ExitCode::FAILURE
-            }
-            Self::Interrupted(message) => {
-                output::say(message);
-                ExitCode::from(130)
-            }
+            Self::Usage(message) => output::complain(&format!(
+                "error: {message}\n\nFor more information, try '--help'."
+            )),
+            Self::Error(error) => output::complain(&format!("error: {error}")),
+            Self::Interrupted(message) => output::say(message),
+        }
+        ExitCode::from(self.code())
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::ClosedPipe => 0,
+            Self::CommandLine(problem) => problem.exit_code() as u8,
+            Self::Error(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Interrupted(_) => 130,
         }
     }
 }

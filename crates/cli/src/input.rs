@@ -12,13 +12,16 @@ use flate2::read::MultiGzDecoder;
 use regard_evaluate::{EvaluateError, lines};
 use regard_train::corpus::{CorpusError, Lines};
 
-use crate::failure::{CommandError, Failure};
+use crate::{
+    failure::{CommandError, Failure},
+    ranks,
+};
 
 /// Stands for standard input where a file is expected.
 const STANDARD_INPUT: &str = "-";
 
 /// Lines in groups of all that have arrived: a person at a terminal gets an answer at once, and a
-/// file is processed in large batches.
+/// file is processed in large batches. Of several ranks the first reads, and all get the same groups, which are full but for the last.
 pub struct Groups {
     receiver: Receiver<Result<String, CorpusError>>,
     most: usize,
@@ -37,6 +40,9 @@ impl Groups {
     /// input if none is named.
     pub fn read(path: Option<&Path>, most: usize) -> Self {
         let (sender, receiver) = sync_channel(2 * most);
+        if !ranks::is_first() {
+            return Self { receiver, most };
+        }
         let path = path
             .filter(|path| *path != Path::new(STANDARD_INPUT))
             .map(Path::to_owned);
@@ -67,6 +73,22 @@ impl Iterator for Groups {
     type Item = Group;
 
     fn next(&mut self) -> Option<Group> {
+        let received = self.received();
+        if ranks::all().is_alone() {
+            return received;
+        }
+        let lines = received.as_ref().map(|group| group.lines.clone());
+        let all = ranks::all().gather(&lines).ok()?;
+        let group = Group {
+            lines: all.into_iter().next()??,
+            error: received.and_then(|group| group.error),
+        };
+        Some(group)
+    }
+}
+
+impl Groups {
+    fn received(&mut self) -> Option<Group> {
         let mut group = Group {
             lines: vec![],
             error: None,
@@ -83,9 +105,13 @@ impl Iterator for Groups {
             if group.lines.len() == self.most {
                 break;
             }
-            match self.receiver.try_recv() {
-                Ok(next) => received = next,
-                Err(_) => break,
+            let next = match ranks::all().is_alone() {
+                true => self.receiver.try_recv().ok(),
+                false => self.receiver.recv().ok(),
+            };
+            match next {
+                Some(next) => received = next,
+                None => break,
             }
         }
         Some(group)
@@ -128,7 +154,7 @@ pub fn text(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The text of a plain or gzip file, `-` for standard input.
+/// The text of a plain or gzip file, `-` for standard input, which rank 0 alone has and hands to the others.
 ///
 /// # Errors
 /// A file that is missing, unreadable or damaged.
@@ -136,11 +162,15 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let name = name(path);
     let mut bytes = vec![];
     let read = match path == Path::new(STANDARD_INPUT) {
-        true => io::stdin().lock().read_to_end(&mut bytes),
+        true if ranks::is_first() => io::stdin().lock().read_to_end(&mut bytes),
+        true => Ok(0),
         false => File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     if let Err(source) = read {
         return Err(CommandError::Read { name, source }.into());
+    }
+    if path == Path::new(STANDARD_INPUT) {
+        bytes = ranks::all().broadcast(bytes)?;
     }
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);

@@ -12,6 +12,7 @@
 //! | [`output`] | standard output and error, whose reader may close them |
 //! | [`pictures`] | attention as SVG, PNG, HTML and trace files, and in the terminal |
 //! | [`progress`] | a bar on a terminal, plain lines elsewhere |
+//! | [`ranks`] | the processes that `mpirun` started |
 //! | [`models`] | opening a model file, or the one that is compiled in |
 //! | [`input`] | lines as they arrive, and whole files |
 #![deny(missing_docs)]
@@ -25,6 +26,7 @@ mod models;
 mod output;
 mod pictures;
 mod progress;
+mod ranks;
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -33,22 +35,33 @@ use std::{
 
 use clap::Parser;
 
+use crate::failure::Failure;
+
 #[global_allocator]
 static ALLOCATOR: allocator::Counted = allocator::Counted;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
-        output::say(&format!(
+        output::complain(&format!(
             "error: this is a bug in regard {}: {info}\nplease report it, with the command that you gave, at {}/issues",
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_REPOSITORY"),
         ));
     }));
-    let command_line = arguments::CommandLine::parse();
+    if let Err(error) = ranks::join() {
+        return Failure::from(error).report();
+    }
+    let command = match arguments::CommandLine::try_parse() {
+        Ok(command_line) => command_line.command,
+        Err(problem) => return ranks::end(Err(Failure::CommandLine(problem))),
+    };
+    let run = || {
+        ranks::expect_shared(&command)?;
+        commands::run(command)
+    };
     // The hook prints a panic; here it only becomes an exit code.
-    match panic::catch_unwind(AssertUnwindSafe(|| commands::run(command_line.command))) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(failure)) => failure.report(),
-        Err(_) => ExitCode::FAILURE,
+    match panic::catch_unwind(AssertUnwindSafe(run)) {
+        Ok(done) => ranks::end(done),
+        Err(_) => ranks::end_broken(),
     }
 }

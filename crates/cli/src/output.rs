@@ -2,13 +2,16 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use regard_train::files;
 
-use crate::failure::{CommandError, Failure};
+use crate::{
+    failure::{CommandError, Failure},
+    ranks,
+};
 
 /// Where results are written to.
 pub struct Output {
@@ -18,10 +21,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output.
+    /// Standard output; of several ranks only the first has one, as it alone writes files.
     pub fn standard() -> Self {
+        let writer: Box<dyn Write> = match ranks::is_first() {
+            true => Box::new(io::stdout()),
+            false => Box::new(io::sink()),
+        };
         Self {
-            writer: BufWriter::new(Box::new(io::stdout())),
+            writer: BufWriter::new(writer),
             name: "standard output".to_owned(),
             is_standard: true,
         }
@@ -33,6 +40,13 @@ impl Output {
     /// A file that cannot be made.
     pub fn file(path: &Path) -> Result<Self, Failure> {
         let name = path.display().to_string();
+        if !ranks::is_first() {
+            return Ok(Self {
+                writer: BufWriter::new(Box::new(io::sink())),
+                name,
+                is_standard: false,
+            });
+        }
         match File::create(path) {
             Ok(file) => Ok(Self {
                 writer: BufWriter::new(Box::new(file)),
@@ -41,6 +55,49 @@ impl Output {
             }),
             Err(source) => Err(CommandError::Write { name, source }.into()),
         }
+    }
+
+    /// A file that is gone on with, and how many whole lines it holds already; what follows the last of them is cut off.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written.
+    pub fn resumed(path: &Path) -> Result<(Self, usize), Failure> {
+        let name = path.display().to_string();
+        let open = || -> io::Result<(Box<dyn Write>, usize)> {
+            if !ranks::is_first() {
+                return Ok((Box::new(io::sink()), 0));
+            }
+            let mut options = File::options();
+            let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+            let (mut lines, mut end, mut at) = (0, 0, 0);
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                let read = file.read(&mut buffer)?;
+                if read == 0 {
+                    break;
+                }
+                for (place, _) in (at + 1..).zip(&buffer[..read]).filter(|(_, byte)| **byte == b'\n') {
+                    lines += 1;
+                    end = place;
+                }
+                at += read as u64;
+            }
+            file.set_len(end)?;
+            file.seek(SeekFrom::Start(end))?;
+            Ok((Box::new(file), lines))
+        };
+        let opened = open().map_err(|source| CommandError::Write {
+            name: name.clone(),
+            source,
+        });
+        let (writer, lines) = opened?;
+        let lines = ranks::all().gather(&lines)?[0];
+        let output = Self {
+            writer: BufWriter::new(writer),
+            name,
+            is_standard: false,
+        };
+        Ok((output, lines))
     }
 
     /// A file if one is named, else standard output.
@@ -108,8 +165,23 @@ pub fn counted(count: usize, things: &str) -> String {
     }
 }
 
-/// Prints a message on standard error. Characters that a terminal would obey are written out: names of files and keys may have any.
+/// Prints a message on standard error; of several ranks only the first does. Characters that a terminal would obey are written out: names
+/// of files and keys may have any.
 pub fn say(text: &str) {
+    if ranks::is_first() {
+        say_here(text);
+    }
+}
+
+/// Prints why a command failed, with the rank if it is not the first.
+pub fn complain(text: &str) {
+    match ranks::is_first() {
+        true => say_here(text),
+        false => say_here(&format!("rank {}: {text}", ranks::all().rank())),
+    }
+}
+
+fn say_here(text: &str) {
     let obeyed = |c: char| {
         let control = c.is_control() && c != '\n' && c != '\t';
         let direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -136,6 +208,9 @@ pub fn warn(text: &str) {
 /// # Errors
 /// Anything the system refuses.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if !ranks::is_first() {
+        return Ok(());
+    }
     if is_device(path) {
         let write = || File::options().write(true).open(path)?.write_all(bytes);
         return write().map_err(|source| {
@@ -154,7 +229,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// # Errors
 /// As for [`write_file`].
 pub fn expect_writable(path: &Path) -> Result<(), Failure> {
-    match is_device(path) {
+    match is_device(path) || !ranks::is_first() {
         true => Ok(()),
         false => Ok(files::expect_writable(&target(path))?),
     }

@@ -6,6 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 pub use training::Training;
 
+use crate::ranks;
+
 /// Counts things on a terminal, with or without a known total.
 pub struct Counter(ProgressBar);
 
@@ -21,7 +23,7 @@ impl Counter {
     }
 
     fn with_length(unit: &str, length: Option<u64>, shown: bool) -> Self {
-        let target = match shown {
+        let target = match shown && ranks::is_first() {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
@@ -62,7 +64,7 @@ pub struct Status(ProgressBar);
 impl Status {
     /// About `name`; it prints nothing unless `shown`.
     pub fn new(name: &str, shown: bool) -> Self {
-        let target = match shown {
+        let target = match shown && ranks::is_first() {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };

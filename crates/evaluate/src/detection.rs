@@ -14,7 +14,7 @@
 //!
 //! Source: Lin et al. 2014, "Microsoft COCO", and `COCOeval` of its tools.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Most objects of a class that count in an image.
 const MOST: usize = 100;
@@ -60,7 +60,7 @@ fn iou(shared: f64, own: f64, other: f64, crowd: bool) -> f64 {
 }
 
 /// An object that was found in an image.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FoundObject {
     /// Its class.
     pub class: usize,
@@ -69,7 +69,7 @@ pub struct FoundObject {
 }
 
 /// An object that is in an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrueObject {
     /// Its class.
     pub class: usize,
@@ -78,7 +78,7 @@ pub struct TrueObject {
 }
 
 /// What was found in an image, what is in it, and how much they overlap.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DetectedImage {
     /// The objects that were found.
     pub found: Vec<FoundObject>,

@@ -43,6 +43,7 @@ pub fn damage(dice: &mut Dice, problem: &mut Problem, results: &mut Results) -> 
             problem.dropout = Some(regard_kernels::Dropout {
                 probability,
                 seed: 1,
+                first_batch: 0,
             });
             Some(&["dropout"])
         }

@@ -298,7 +298,8 @@ impl Problem {
             sink: sometimes!(per_head!(sink)),
             dropout: sometimes!(Dropout {
                 probability: dice.number(0.999).abs(),
-                seed: dice.next()
+                seed: dice.next(),
+                first_batch: 0,
             }),
             offsets,
             relative: match magnitudes {

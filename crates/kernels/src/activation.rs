@@ -226,7 +226,7 @@ impl Kernel for Forward<'_> {
                 let count = BLOCK.min(width - first);
                 if let Some(mask) = &dropout {
                     let number = (self.first + row) * width + first;
-                    mask.fill(number as u32, &mut factors[..count]);
+                    mask.fill(number, &mut factors[..count]);
                 }
                 let part = &x[first..first + count];
                 let y = &mut y[first..first + count];
@@ -277,7 +277,7 @@ impl Kernel for Backward<'_> {
                 let count = BLOCK.min(width - first);
                 if let Some(mask) = &dropout {
                     let number = (self.first + row) * width + first;
-                    mask.fill(number as u32, &mut factors[..count]);
+                    mask.fill(number, &mut factors[..count]);
                 }
                 let part = &x[first..first + count];
                 let d_y = &self.d_y[row * width + first..][..count];

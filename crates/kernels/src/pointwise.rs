@@ -40,6 +40,21 @@ pub struct DropoutMask {
     pub probability: f64,
     /// The seed.
     pub seed: u64,
+    /// The tensor of which the numbers are a part, if they are to be dropped as they would be there; `None` for a whole tensor.
+    pub part: Option<Part>,
+}
+
+/// Where the numbers of a part stand in the whole tensor: number `i` of the part is number `(i / held) · of + first + i % held` of
+/// the whole. With rows `first_row..first_row + rows` of a batch of `batch` rows, as `[.., rows, inner..]`, `held` is `rows · inner`,
+/// `of` is `batch · inner` and `first` is `first_row · inner`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Numbers of the part that stand side by side, at least 1.
+    pub held: usize,
+    /// Numbers of the whole tensor from one such run to the next, at least `first + held`.
+    pub of: usize,
+    /// Numbers before the first run.
+    pub first: usize,
 }
 
 /// Sizes and options of a pointwise step.
@@ -71,7 +86,7 @@ impl DropoutMask {
         self.check()?;
         let (level, count) = (Level::current(), factors.len());
         let work = |first: usize, part: RowsMut<f32>| {
-            let (mask, first) = (*self, first as u32);
+            let mask = *self;
             run(
                 level,
                 Factors {
@@ -86,6 +101,15 @@ impl DropoutMask {
     }
 
     pub(crate) fn check(&self) -> Result<(), KernelError> {
+        if let Some(Part { held, of, first }) = self.part {
+            let fits = first.checked_add(held).is_some_and(|end| end <= of);
+            check_value(
+                "dropout.part",
+                "at least one number side by side, all within the whole tensor",
+                held as f64,
+                held > 0 && fits,
+            )?;
+        }
         let accepted = (0.0..1.0).contains(&self.probability);
         check_value(
             "dropout.probability",
@@ -97,7 +121,23 @@ impl DropoutMask {
 
     /// The factors of numbers `first..`.
     #[inline(always)]
-    pub(crate) fn fill(&self, first: u32, factors: &mut [f32]) {
+    pub(crate) fn fill(&self, first: usize, factors: &mut [f32]) {
+        let Some(part) = &self.part else {
+            return self.fill_run(first as u32, factors);
+        };
+        let mut done = 0;
+        while done < factors.len() {
+            let (run, within) = ((first + done) / part.held, (first + done) % part.held);
+            let count = (part.held - within).min(factors.len() - done);
+            let place = run.wrapping_mul(part.of).wrapping_add(part.first + within);
+            self.fill_run(place as u32, &mut factors[done..done + count]);
+            done += count;
+        }
+    }
+
+    /// The factors of numbers `first..` of the whole tensor.
+    #[inline(always)]
+    fn fill_run(&self, first: u32, factors: &mut [f32]) {
         // Integers are compared, so that the loop becomes vector code.
         let threshold = (self.probability * f64::from(u32::MAX)) as u32;
         let scale = (1.0 / (1.0 - self.probability)) as f32;
@@ -121,7 +161,7 @@ fn hash(counter: u32, low: u32, high: u32) -> u32 {
 
 struct Factors<'a> {
     mask: DropoutMask,
-    first: u32,
+    first: usize,
     factors: &'a mut [f32],
 }
 
@@ -369,7 +409,7 @@ impl Kernel for Forward<'_> {
             for (block, to) in to.chunks_mut(BLOCK).enumerate() {
                 let (column, count) = (block * BLOCK, to.len());
                 if let Some(mask) = &self.spec.dropout {
-                    mask.fill(at as u32, &mut factors[..count]);
+                    mask.fill(at, &mut factors[..count]);
                 }
                 at += count;
                 let bias = match self.spec.bias {
@@ -441,7 +481,7 @@ impl Kernel for Backward<'_> {
                         }
                     }
                     (None, Some(mask)) => {
-                        mask.fill(at as u32, &mut factors[..count]);
+                        mask.fill(at, &mut factors[..count]);
                         simd::zip_map(
                             s,
                             [&factors[..count]],

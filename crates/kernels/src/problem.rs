@@ -104,6 +104,8 @@ pub struct Dropout {
     pub probability: f32,
     /// The seed.
     pub seed: u64,
+    /// The place of the first batch entry: above 0 where the batch is a part of a larger one, whose weights it drops.
+    pub first_batch: usize,
 }
 
 /// Where the sequences of a packed batch begin: sequence `b` has the positions
@@ -469,7 +471,7 @@ impl Dropout {
     ///
     /// ```
     /// use regard_kernels::Dropout;
-    /// let dropout = Dropout { probability: 0.25, seed: 7 };
+    /// let dropout = Dropout { probability: 0.25, seed: 7, first_batch: 0 };
     /// let kept = (0..10_000).filter(|&key| dropout.keeps(0, 1, 2, key)).count();
     /// assert!((7300..7700).contains(&kept));
     /// ```
@@ -485,7 +487,7 @@ impl Dropout {
     /// The part of the hash that all keys of one query share.
     pub(crate) fn query_hash(&self, batch: usize, head: usize, query: usize) -> u32 {
         // SplitMix64's finalizer over the place and the seed.
-        let place = ((batch as u64) << 48) ^ ((head as u64) << 32) ^ query as u64;
+        let place = ((batch.wrapping_add(self.first_batch) as u64) << 48) ^ ((head as u64) << 32) ^ query as u64;
         let mut x = self.seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -13,6 +13,8 @@
 //! assert_eq!(target.tokens, 5); // outputs end with </s>
 //! ```
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_nn::mask::PaddingMask;
 
@@ -64,6 +66,20 @@ impl SourceBatch {
         }
     }
 
+    /// The sentences at `rows`, padded as before.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        if rows == (0..self.len()) {
+            return self;
+        }
+        Self {
+            ids: columns(self.ids, &rows),
+            keep: self.keep.select(&rows.collect::<Vec<_>>()),
+        }
+    }
+
     /// The number of sentences.
     pub fn len(&self) -> usize {
         self.ids.dims()[1]
@@ -91,6 +107,23 @@ impl TargetBatch {
         Self {
             inputs: time_major(&inputs, length, padding, device),
             outputs: time_major(&outputs, length, padding, device).flatten(0, 1),
+            tokens: lengths.iter().sum(),
+            lengths,
+        }
+    }
+
+    /// The sentences at `rows`, padded as before.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        if rows == (0..self.lengths.len()) {
+            return self;
+        }
+        let lengths = self.lengths[rows.clone()].to_vec();
+        Self {
+            outputs: flat_columns(self.outputs, self.inputs.dims(), &rows),
+            inputs: columns(self.inputs, &rows),
             tokens: lengths.iter().sum(),
             lengths,
         }
@@ -126,6 +159,31 @@ impl TextBatch {
             keep: PaddingMask::from_lengths(&lengths, length, device),
         }
     }
+
+    /// The texts at `rows`, padded as before.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(self, rows: Range<usize>) -> Self {
+        if rows == (0..self.keep.batch()) {
+            return self;
+        }
+        Self {
+            outputs: flat_columns(self.outputs, self.inputs.dims(), &rows),
+            inputs: columns(self.inputs, &rows),
+            keep: self.keep.select(&rows.collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// `x [time, batch]` for some of the batch.
+fn columns(x: Tensor<2, Int>, rows: &Range<usize>) -> Tensor<2, Int> {
+    x.narrow(1, rows.start, rows.len())
+}
+
+/// `x [time · batch]` for some of the batch.
+fn flat_columns(x: Tensor<1, Int>, shape: [usize; 2], rows: &Range<usize>) -> Tensor<1, Int> {
+    columns(x.reshape(shape), rows).flatten(0, 1)
 }
 
 fn ended(sentence: &[u32], end: u32) -> Vec<u32> {

@@ -212,7 +212,7 @@ impl Generator for Gnmt {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
         let run = |lstm: &Lstm, x: Tensor<3>, direction| {
             let start = LstmState::zeros(batch, lstm.size(), &device);
@@ -223,12 +223,12 @@ impl Generator for Gnmt {
         let mut below = Tensor::cat(vec![forward, backward], 2); // [time, batch, 2n]
         let mut layers = vec![first];
         for (lstm, layer) in self.encoder.iter().zip(2..) {
-            let x = dropout(below.clone(), self.dropout.layers, noise);
+            let x = dropout(below.clone(), self.dropout.layers, noise.batch_axis(1));
             let (hidden, last) = run(lstm, x, Direction::Forward);
             below = residual(layer, hidden, below); // [time, batch, n]
             layers.push(last);
         }
-        let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
+        let annotations = dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         GnmtState {
             layers,
             source: SourceReader::new(&self.attention, annotations, source.keep.clone()),
@@ -243,14 +243,14 @@ impl Generator for Gnmt {
     ) -> Scored {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let mut layers = state.layers.into_iter();
         let Some(first) = layers.next() else {
             unreachable!("a decoder has at least two layers")
         };
         let bottom = self.attend(embedded, first, state.source, noise);
         let top = self.above(bottom.hidden, bottom.contexts, layers, noise);
-        let readout = dropout(top, self.dropout.output, noise);
+        let readout = dropout(top, self.dropout.output, noise.batch_axis(1));
         let weights = bottom.weights.swap_dims(0, 1);
         Scored {
             draws: self.normalizer.draws(bottom.sampled),
@@ -370,7 +370,7 @@ impl Gnmt {
         let mut below = hidden;
         for ((lstm, layer), state) in self.decoder[1..].iter().zip(2..).zip(states) {
             let x = Tensor::cat(vec![below.clone(), contexts.clone()], 2);
-            let x = dropout(x, self.dropout.layers, noise);
+            let x = dropout(x, self.dropout.layers, noise.batch_axis(1));
             let (hidden, _) = lstm.sequence(lstm.project(x), state, None, Direction::Forward);
             below = residual(layer, hidden, below);
         }

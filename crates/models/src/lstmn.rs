@@ -82,7 +82,7 @@ impl LstmnEncoder {
             let input = match l {
                 0 => x.clone(),
                 _ => {
-                    let below = dropout(hidden, dropout_probability, noise);
+                    let below = dropout(hidden, dropout_probability, noise.batch_axis(1));
                     Tensor::cat(vec![below, x.clone()], 2)
                 }
             };

@@ -332,10 +332,10 @@ impl LstmnTranslation {
     ) -> (LstmnTranslationState, Tensor<3>) {
         let [_, batch] = source.ids.dims();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let real = (!source.keep.is_full()).then(|| source.keep.time_major());
         let read = expect_valid(self.encoder.sequence(embedded, None, real));
-        let hidden = dropout(read.hidden, self.dropout.annotation, noise).swap_dims(0, 1);
+        let hidden = dropout(read.hidden, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         let keep = source.keep.clone();
         let state = LstmnTranslationState {
             tape: self.decoder.tape(batch, &source.ids.device()),
@@ -359,7 +359,7 @@ impl LstmnTranslation {
         noise: &mut DropoutRng,
     ) -> Vec<Step> {
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let mut steps = vec![];
         for embedded in embedded.iter_dim(0) {
             let attention = self.attention.as_ref();

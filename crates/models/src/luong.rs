@@ -290,7 +290,7 @@ impl Generator for Luong {
         let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let mut below = dropout(embedded, self.dropout.embedding, noise);
+        let mut below = dropout(embedded, self.dropout.embedding, noise.batch_axis(1));
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
         let reading = match self.reading {
             Reading::Reversed => [Direction::Backward, Direction::Forward],
@@ -299,13 +299,13 @@ impl Generator for Luong {
         let mut layers = Vec::with_capacity(self.encoder.len());
         for (l, layer) in self.encoder.iter().enumerate() {
             if l > 0 {
-                below = dropout(below, self.dropout.layers, noise);
+                below = dropout(below, self.dropout.layers, noise.batch_axis(1));
             }
             let (states, last) = layer.sequence(below, keep.clone(), reading, 0.0, noise);
             below = states; // [time, batch, n]
             layers.push(last);
         }
-        let annotations = dropout(below, self.dropout.annotation, noise).swap_dims(0, 1);
+        let annotations = dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),
@@ -321,7 +321,7 @@ impl Generator for Luong {
     ) -> Scored {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let decoded = match self.input_feeding {
             true => self.decode_feeding(embedded, state, noise),
             false => self.decode_at_once(embedded, state, noise),
@@ -380,7 +380,7 @@ impl Luong {
             .tanh()
             .swap_dims(0, 1);
         Decoded {
-            attentional: dropout(attentional, self.dropout.output, noise),
+            attentional: dropout(attentional, self.dropout.output, noise.batch_axis(1)),
             weights: attended.weights,
             sampled: attended.sampled,
         }
@@ -426,7 +426,7 @@ impl Luong {
                     true => self.dropout.output,
                     false => self.dropout.layers,
                 };
-                noise.mask(shape, probability, device)
+                noise.batch_axis(2).mask(shape, probability, device)
             })
             .collect();
         if masks.iter().all(Option::is_none) {

@@ -250,7 +250,7 @@ impl Generator for RnnSearch {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let n = self.decoder.size();
         let start = || Tensor::zeros([batch, n], &device);
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
@@ -283,7 +283,7 @@ impl Generator for RnnSearch {
     ) -> Scored {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let decoded = self.decode(embedded.clone(), state, noise); // states before each step
         let readout = self.readout(
             decoded.hidden.flatten(0, 1),

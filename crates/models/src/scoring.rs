@@ -133,15 +133,32 @@ pub fn score(
     windows: Windows,
     mut each: impl FnMut(usize, Prediction),
 ) -> Result<(), InputError> {
-    for Window { read, scored } in windows.of(text.len()) {
-        teacher_forced(
-            model,
-            &text[read.start..scored.end],
-            scored.start - read.start,
-            |at, found| each(scored.start + at, found),
-        )?;
+    for window in windows.of(text.len()) {
+        window.score(model, text, &mut each)?;
     }
     Ok(())
+}
+
+impl Window {
+    /// Scores the window's tokens of `text`: `each(position, prediction)`, in order.
+    ///
+    /// # Errors
+    /// As [`score`].
+    ///
+    /// # Panics
+    /// If the window is not one of the text.
+    pub fn score(
+        &self,
+        model: &dyn CausalModel,
+        text: &[u32],
+        mut each: impl FnMut(usize, Prediction),
+    ) -> Result<(), InputError> {
+        let Self { read, scored } = self;
+        let first = scored.start - read.start;
+        teacher_forced(model, &text[read.start..scored.end], first, |at, found| {
+            each(scored.start + at, found);
+        })
+    }
 }
 
 /// Scores the tokens of `text` from position `first` on, at least 1, each given the true ones before it: `each(position, prediction)`,

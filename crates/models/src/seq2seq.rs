@@ -258,7 +258,7 @@ impl Generator for Seq2Seq {
         let [length, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise);
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1));
         let keep = (!source.keep.is_full()).then(|| source.keep.time_major());
         let reading = self.reading;
         match self.weights() {
@@ -296,7 +296,7 @@ impl Generator for Seq2Seq {
     ) -> Scored {
         let state = self.encode(source, noise);
         let embedded = self.tables.embed_target(target.inputs.clone());
-        let embedded = dropout(embedded, self.dropout.embedding, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let readout = match (self.weights(), state) {
             (
                 Weights::Gru(gru),

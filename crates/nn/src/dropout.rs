@@ -4,6 +4,9 @@
 //! The noise is an argument, not hidden state: the same seed gives the same masks on every machine and
 //! thread count, so that interrupted training can resume exactly.
 //!
+//! Several processes may each compute some rows of one batch: [`DropoutRng::of_rows`] says which, and every row then has the noise
+//! that it would have in the whole batch.
+//!
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_nn::dropout::{DropoutRng, dropout};
@@ -16,8 +19,10 @@
 //! assert!(a.equal(b).all().into_scalar::<bool>());
 //! ```
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Tensor, TensorData};
-use regard_kernels::pointwise::DropoutMask;
+use regard_kernels::pointwise::{DropoutMask, Part};
 
 use crate::{attention::AttentionError, bridge};
 
@@ -26,6 +31,18 @@ use crate::{attention::AttentionError, bridge};
 pub struct DropoutRng {
     seed: Option<u64>,
     draws: u64,
+    /// The rows of a larger batch that this pass computes.
+    rows: Option<Rows>,
+    /// The axis of the batch in the tensor of the next draw.
+    batch_axis: usize,
+}
+
+/// Some rows of a batch.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    first: usize,
+    count: usize,
+    batch: usize,
 }
 
 impl DropoutRng {
@@ -37,6 +54,8 @@ impl DropoutRng {
         Self {
             seed: None,
             draws: 0,
+            rows: None,
+            batch_axis: 0,
         }
     }
 
@@ -47,7 +66,39 @@ impl DropoutRng {
         Self {
             seed: Some(seed),
             draws: 0,
+            rows: None,
+            batch_axis: 0,
         }
+    }
+
+    /// The same noise for a pass over rows `rows` of a batch of `batch` rows: each gets what it would get in a pass over all of them,
+    /// provided that sequences are padded as in the whole batch.
+    pub fn of_rows(self, rows: Range<usize>, batch: usize) -> Self {
+        let rows = (rows.len() < batch).then_some(Rows {
+            first: rows.start,
+            count: rows.len(),
+            batch,
+        });
+        Self { rows, ..self }
+    }
+
+    /// Says that in the tensor of the next draw the batch is axis `axis`, such as 1 in `[time, batch, ..]`. Without it the batch is the
+    /// first axis, or the last part of it, as in `[time · batch, ..]`.
+    pub fn batch_axis(&mut self, axis: usize) -> &mut Self {
+        self.batch_axis = axis;
+        self
+    }
+
+    /// Where the numbers of a tensor of `shape` stand in that of the whole batch.
+    fn part(&mut self, shape: &[usize]) -> Option<Part> {
+        let axis = std::mem::take(&mut self.batch_axis);
+        let rows = self.rows?;
+        let inner: usize = shape[axis + 1..].iter().product();
+        Some(Part {
+            held: rows.count * inner,
+            of: rows.batch * inner,
+            first: rows.first * inner,
+        })
     }
 
     /// The key of the next draw; `None` without a seed.
@@ -62,17 +113,26 @@ impl DropoutRng {
         self.next_key()
     }
 
+    /// The place of the first row in its batch.
+    pub(crate) fn first_row(&self) -> usize {
+        self.rows.map_or(0, |rows| rows.first)
+    }
+
     /// Numbers from the open interval (0, 1); `None` in inference.
     pub fn uniform<const D: usize>(
         &mut self,
         shape: [usize; D],
         device: &Device,
     ) -> Option<Tensor<D>> {
+        let part = self.part(&shape);
         let key = self.next_key()?;
         let (low, high) = (key as u32, (key >> 32) as u32);
-        let count: usize = shape.iter().product();
-        let values: Vec<f32> = (0..count as u32)
-            .map(|i| between_0_and_1(hash(i, low, high)))
+        let place = |i: usize| match part {
+            Some(Part { held, of, first }) => i / held * of + first + i % held,
+            None => i,
+        };
+        let values: Vec<f32> = (0..shape.iter().product())
+            .map(|i| between_0_and_1(hash(place(i) as u32, low, high)))
             .collect();
         Some(Tensor::from_data(TensorData::new(values, shape), device))
     }
@@ -84,8 +144,9 @@ impl DropoutRng {
         device: &Device,
     ) -> Option<Tensor<D>> {
         // Box-Muller.
+        let axis = self.batch_axis;
         let radius = (self.uniform(shape, device)?.log() * -2.0).sqrt();
-        let angle = self.uniform(shape, device)? * std::f32::consts::TAU;
+        let angle = self.batch_axis(axis).uniform(shape, device)? * std::f32::consts::TAU;
         Some(radius * angle.cos())
     }
 
@@ -101,7 +162,7 @@ impl DropoutRng {
         probability: f64,
         device: &Device,
     ) -> Option<Tensor<D>> {
-        let mask = self.draw(probability)?;
+        let mask = self.draw(probability, &shape)?;
         let mut values = vec![0.0f32; shape.iter().product()];
         match mask.factors(&mut values) {
             Ok(()) => Some(Tensor::from_data(TensorData::new(values, shape), device)),
@@ -109,18 +170,23 @@ impl DropoutRng {
         }
     }
 
-    /// A mask that an operation computes itself, number by number; `None` when nothing is to be dropped.
+    /// A mask that an operation computes itself, number by number, for a tensor of `shape`; `None` when nothing is to be dropped.
     ///
     /// # Panics
     /// If `probability` is not in `[0, 1)`.
     #[track_caller]
-    pub(crate) fn draw(&mut self, probability: f64) -> Option<DropoutMask> {
+    pub(crate) fn draw(&mut self, probability: f64, shape: &[usize]) -> Option<DropoutMask> {
         if let Err(error) = check_probability("probability", probability) {
             panic!("{error}");
         }
+        let part = self.part(shape).filter(|part| part.held > 0);
         (probability > 0.0).then_some(())?;
         let seed = self.next_key()?;
-        Some(DropoutMask { probability, seed })
+        Some(DropoutMask {
+            probability,
+            seed,
+            part,
+        })
     }
 }
 
@@ -135,7 +201,7 @@ pub fn dropout<const D: usize>(
     noise: &mut DropoutRng,
 ) -> Tensor<D> {
     if bridge::serves(&x) {
-        return match noise.draw(probability) {
+        return match noise.draw(probability, &x.dims()) {
             Some(mask) => bridge::dropout(x, mask),
             None => x,
         };

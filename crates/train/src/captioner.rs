@@ -15,10 +15,12 @@ use regard_models::{
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Trace};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     error::TrainError,
     image_classifier::{LookError, Preparation, cells},
+    ranks::Ranks,
     recipe::{Model, SceneData, SceneSet, Translation as Settings},
     tasks::Describe,
     tokenizer::{TokenizerError, TokenizerPair},
@@ -149,6 +151,17 @@ pub struct Judged {
     pub looking_at_boxes: Looking,
 }
 
+/// Some images, judged.
+#[derive(Serialize, Deserialize)]
+struct JudgedBatch {
+    captions: Vec<String>,
+    references: Vec<Vec<String>>,
+    looking: Looking,
+    looking_at_boxes: Looking,
+    nll: f64,
+    tokens: usize,
+}
+
 impl ImageCaptioner {
     /// A captioner from its parts.
     pub fn new(model: Captioner, description: Description, device: &Device) -> Self {
@@ -235,62 +248,34 @@ impl ImageCaptioner {
     }
 
     /// Judges the model on the first `count` of `images`: its captions against all references, and where it looks while it is given a
-    /// reference word by word (so that every word has its object).
+    /// reference word by word (so that every word has its object). The `ranks` share the images.
     ///
     /// # Errors
-    /// Images that cannot be drawn, references without words.
+    /// Images that cannot be drawn, references without words; ranks that are gone.
     pub fn judge(
         &self,
         images: &CaptionedImages,
         count: usize,
         settings: &Settings,
+        ranks: &dyn Ranks,
     ) -> Result<Judged, TrainError> {
         let search = search(settings);
-        let tokenizer = self.description.tokenizers.target();
+        let rows: Vec<usize> = (0..images.len().min(count)).collect();
+        let batches: Vec<&[usize]> = rows.chunks(settings.batch_sentences.max(1)).collect();
+        let judged = ranks.spread(&batches, |_, own| {
+            let judge = |rows: &&[usize]| self.judge_batch(images, rows, &search);
+            own.iter().map(judge).collect::<Result<Vec<_>, TrainError>>()
+        })?;
         let (mut captions, mut references) = (vec![], vec![]);
         let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
         let (mut nll, mut tokens) = (0.0, 0);
-        let rows: Vec<usize> = (0..images.len().min(count)).collect();
-        for rows in rows.chunks(settings.batch_sentences.max(1)) {
-            let examples = rows.par_iter().map(|&row| images.example(row));
-            let examples = examples.collect::<Result<Vec<Example>, _>>()?;
-            let shown: Vec<Image> = examples.iter().map(pixels).collect();
-            let tensor = self.description.preparation.tensor(&shown, &self.device);
-            let pairs = || {
-                let examples = examples.iter().enumerate();
-                examples.flat_map(|(i, of)| of.captions.iter().map(move |phrase| (i, phrase)))
-            };
-            let ids = pairs().map(|(_, phrase)| tokenizer.encode(&plain(&phrase.text)));
-            let ids = ids.collect::<Result<Vec<_>, _>>()?;
-            let target = TargetBatch::new(&ids, &self.model.vocabulary(), &self.device);
-            let of_image: Vec<usize> = pairs().map(|(i, _)| i).collect();
-            let repeated: Tensor<4> = tensor.clone().select(0, index(&of_image, &self.device));
-            let scored = self
-                .model
-                .forward(repeated, &target, &mut DropoutRng::none());
-            let weights: Option<Vec<f32>> = scored
-                .weights
-                .as_ref()
-                .map(|weights| weights.clone().into_data().iter().collect());
-            let batch = scored.cross_entropy(target.outputs, 0.0);
+        for batch in judged {
+            captions.extend(batch.captions);
+            references.extend(batch.references);
+            looking = looking.with(batch.looking);
+            looking_at_boxes = looking_at_boxes.with(batch.looking_at_boxes);
             nll += batch.nll;
             tokens += batch.tokens;
-            if let Some(weights) = weights {
-                let of_caption = weights.len() / ids.len().max(1);
-                for ((i, phrase), weights) in pairs().zip(weights.chunks_exact(of_caption.max(1))) {
-                    let [pixels, boxes] = self.looks(&examples[i], phrase, weights)?;
-                    looking = looking.with(pixels);
-                    looking_at_boxes = looking_at_boxes.with(boxes);
-                }
-            }
-            for hypotheses in caption(&self.model, tensor, &search) {
-                let best = hypotheses.first().map_or(&[][..], |best| &best.tokens);
-                captions.push(tokenizer.decode(best)?);
-            }
-            references.extend(examples.iter().map(|example| {
-                let texts = example.captions.iter().map(|phrase| plain(&phrase.text));
-                texts.collect::<Vec<_>>()
-            }));
         }
         let pairs = captions.iter().zip(&references);
         let right: Vec<bool> = pairs
@@ -307,6 +292,62 @@ impl ImageCaptioner {
             captions,
             looking,
             looking_at_boxes,
+        })
+    }
+
+    fn judge_batch(
+        &self,
+        images: &CaptionedImages,
+        rows: &[usize],
+        search: &BeamConfig,
+    ) -> Result<JudgedBatch, TrainError> {
+        let tokenizer = self.description.tokenizers.target();
+        let examples = rows.par_iter().map(|&row| images.example(row));
+        let examples = examples.collect::<Result<Vec<Example>, _>>()?;
+        let shown: Vec<Image> = examples.iter().map(pixels).collect();
+        let tensor = self.description.preparation.tensor(&shown, &self.device);
+        let pairs = || {
+            let examples = examples.iter().enumerate();
+            examples.flat_map(|(i, of)| of.captions.iter().map(move |phrase| (i, phrase)))
+        };
+        let ids = pairs().map(|(_, phrase)| tokenizer.encode(&plain(&phrase.text)));
+        let ids = ids.collect::<Result<Vec<_>, _>>()?;
+        let target = TargetBatch::new(&ids, &self.model.vocabulary(), &self.device);
+        let of_image: Vec<usize> = pairs().map(|(i, _)| i).collect();
+        let repeated: Tensor<4> = tensor.clone().select(0, index(&of_image, &self.device));
+        let scored = self
+            .model
+            .forward(repeated, &target, &mut DropoutRng::none());
+        let weights: Option<Vec<f32>> = scored
+            .weights
+            .as_ref()
+            .map(|weights| weights.clone().into_data().iter().collect());
+        let batch = scored.cross_entropy(target.outputs, 0.0);
+        let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
+        if let Some(weights) = weights {
+            let of_caption = weights.len() / ids.len().max(1);
+            for ((i, phrase), weights) in pairs().zip(weights.chunks_exact(of_caption.max(1))) {
+                let [pixels, boxes] = self.looks(&examples[i], phrase, weights)?;
+                looking = looking.with(pixels);
+                looking_at_boxes = looking_at_boxes.with(boxes);
+            }
+        }
+        let mut captions = vec![];
+        for hypotheses in caption(&self.model, tensor, search) {
+            let best = hypotheses.first().map_or(&[][..], |best| &best.tokens);
+            captions.push(tokenizer.decode(best)?);
+        }
+        let texts = |example: &Example| {
+            let texts = example.captions.iter().map(|phrase| plain(&phrase.text));
+            texts.collect()
+        };
+        Ok(JudgedBatch {
+            captions,
+            references: examples.iter().map(texts).collect(),
+            looking,
+            looking_at_boxes,
+            nll: batch.nll,
+            tokens: batch.tokens,
         })
     }
 

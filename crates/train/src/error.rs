@@ -13,6 +13,7 @@ use crate::{
     files::FileError,
     learner::{checkpoint::CheckpointError, optimizer::OptimizerError},
     model_file::ModelFileError,
+    ranks::RanksError,
     tokenizer::TokenizerError,
     translator::LineError,
 };
@@ -148,6 +149,9 @@ pub enum TrainError {
         "{}: its training data have changed since the run began; restore them, or begin a new run with training.start", .0.display()
     )]
     OtherData(PathBuf),
+    /// The processes cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
     /// There is nothing to resume.
     #[error("{}: no last.safetensors to resume from; expected the folder of a `regard train` run", .0.display())]
     NothingToResume(PathBuf),

@@ -7,6 +7,7 @@
 //! - [`tasks`]: what models are trained for: translation, classification of sentences and images, captions, questions about images,
 //!   detection of objects, language modelling;
 //! - [`learner`]: the training loop, with checkpoints and exact resume;
+//! - [`ranks`]: several processes that work as one, each on its share;
 //! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`], [`question_answerer`], [`detector`] and
 //!   [`model_file`]: a trained model at work, and its file;
 //! - [`image_encoder`]: images as vectors in the space of texts;
@@ -30,6 +31,7 @@ pub mod image_encoder;
 pub mod learner;
 pub mod model_file;
 pub mod question_answerer;
+pub mod ranks;
 pub mod recipe;
 mod registry;
 pub mod sentence_classifier;

@@ -39,6 +39,7 @@ use crate::{
     learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     question_answerer::QuestionAnswerer,
+    ranks::Ranks,
     recipe::{Model, Recipe},
     sentence_classifier::SentenceClassifier,
     tasks::{
@@ -265,12 +266,16 @@ impl Registry {
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
     ) -> Result<Summary, TrainError> {
-        let folder = RunFolder::lock(run.folder)?;
-        if run.folder.join(learner::LAST).exists() || run.folder.join(learner::MODEL).exists() {
+        let folder = match run.ranks.is_first() {
+            true => Some(RunFolder::lock(run.folder)?),
+            false => None,
+        };
+        let holds = |file: &str| run.folder.join(file).exists();
+        if folder.is_some() && (holds(learner::LAST) || holds(learner::MODEL)) {
             return Err(TrainError::Occupied(run.folder.to_owned()));
         }
         let trained = self.begin(recipe.clone(), run, report, false);
-        if trained.is_err() {
+        if let (Some(folder), true) = (folder, trained.is_err()) {
             folder.abandon();
         }
         trained
@@ -287,18 +292,44 @@ impl Registry {
         run: &Run<'_>,
         report: &mut dyn FnMut(&Event),
     ) -> Result<Summary, TrainError> {
-        let holds = |file: &str| run.folder.join(file).exists();
-        // A folder with a model but without its state must not be trained in: the model would be overwritten.
-        let lost = holds(learner::BEST) || holds(learner::MODEL);
-        if !holds(learner::LAST) && (!holds(learner::RECIPE) || lost) {
-            return Err(TrainError::NothingToResume(run.folder.to_owned()));
+        let mut _locked = None;
+        let mut saved = false;
+        if run.ranks.is_first() {
+            let holds = |file: &str| run.folder.join(file).exists();
+            saved = holds(learner::LAST);
+            // A folder with a model but without its state must not be trained in: the model would be overwritten.
+            let lost = holds(learner::BEST) || holds(learner::MODEL);
+            if !saved && (!holds(learner::RECIPE) || lost) {
+                return Err(TrainError::NothingToResume(run.folder.to_owned()));
+            }
+            _locked = Some(RunFolder::lock(run.folder)?);
         }
-        let _locked = RunFolder::lock(run.folder)?;
-        let recipe = self.load(run.folder.join(learner::RECIPE), overrides)?;
-        match holds(learner::LAST) {
+        let recipe = self.recipe_of(run.folder, overrides, run.ranks)?;
+        match run.ranks.gather(&saved)?[0] {
             true => self.task(&recipe.model).resume(self, recipe, run, report),
             false => self.begin(recipe, run, report, true),
         }
+    }
+
+    /// The recipe of the run in `folder`, as [`load`](Self::load) reads it. Rank 0 alone reads the folder.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); [`TrainError::NothingToResume`] without a recipe.
+    pub fn recipe_of(
+        &self,
+        folder: &Path,
+        overrides: &[String],
+        ranks: &dyn Ranks,
+    ) -> Result<Recipe, TrainError> {
+        let path = folder.join(learner::RECIPE);
+        let text = match ranks.is_first() {
+            true if !path.exists() => return Err(TrainError::NothingToResume(folder.to_owned())),
+            true => read_text(&path)?,
+            false => String::new(),
+        };
+        let text = ranks.broadcast(text.into_bytes())?;
+        let text = String::from_utf8_lossy(&text);
+        Ok(self.parse(&text, &path.display().to_string(), overrides)?)
     }
 
     fn begin(

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
+    ranks::{Ranks, RanksError},
     recipe::{Model, Translation as Settings},
     tasks::Describe,
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
@@ -151,6 +152,9 @@ pub enum PerplexityError {
     /// The numbers that the model gives are not likelihoods.
     #[error("the model's weights may be damaged: {0}")]
     Likelihood(#[from] EvaluateError),
+    /// The processes cannot work together.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
 }
 
 impl Translator {
@@ -376,7 +380,11 @@ impl Translator {
     /// # Errors
     /// [`PerplexityError::Text`] for text that cannot be batched, [`PerplexityError::Likelihood`] for a model that gives
     /// numbers that are not likelihoods.
-    pub fn perplexity(&self, text: &ParallelText) -> Result<Option<Perplexity>, PerplexityError> {
+    pub fn perplexity(
+        &self,
+        text: &ParallelText,
+        ranks: &dyn Ranks,
+    ) -> Result<Option<Perplexity>, PerplexityError> {
         let filter = LengthFilter {
             max_tokens: Some(self.settings().max_source_tokens),
             ..LengthFilter::default()
@@ -391,7 +399,8 @@ impl Translator {
             ..Budget::default()
         };
         let batches = Batches::new(&pairs, budget)?;
-        let (mean, tokens) = teacher_forced(self.model.model(), &pairs, &batches, &self.device);
+        let model = self.model.model();
+        let (mean, tokens) = teacher_forced(model, &pairs, &batches, &self.device, ranks)?;
         let mut perplexity = Perplexity::new(Conditioning::TeacherForced);
         perplexity.add(mean * tokens as f64, tokens as u64)?;
         Ok(Some(perplexity))
@@ -530,26 +539,33 @@ impl Translator {
     }
 }
 
-/// The mean negative log-likelihood per target token of `pairs`, teacher-forced, and the tokens.
+/// The mean negative log-likelihood per target token of `pairs`, teacher-forced, and the tokens. The `ranks` share the batches.
+///
+/// # Errors
+/// Ranks that are gone.
 pub fn teacher_forced(
     model: &AnyGenerator,
     pairs: &[EncodedPair],
     batches: &Batches,
     device: &Device,
-) -> (f64, usize) {
+    ranks: &dyn Ranks,
+) -> Result<(f64, usize), RanksError> {
     let vocabularies = model.vocabularies();
-    let (mut sum, mut tokens) = (0.0, 0);
-    for rows in batches.sorted() {
+    let score = |rows: &Vec<usize>| {
         let source: Vec<_> = rows.iter().map(|&i| pairs[i].source.clone()).collect();
         let target: Vec<_> = rows.iter().map(|&i| pairs[i].target.clone()).collect();
         let source = SourceBatch::new(&source, &vocabularies.source, device);
         let target = TargetBatch::new(&target, &vocabularies.target, device);
         let scored = model.forward(&source, &target, &mut DropoutRng::none());
         let batch = scored.cross_entropy(target.outputs, 0.0);
-        sum += batch.nll;
-        tokens += batch.tokens;
-    }
-    (sum / tokens.max(1) as f64, tokens)
+        (batch.nll, batch.tokens)
+    };
+    let scored: Vec<(f64, usize)> = ranks.spread(&batches.sorted(), |_, own| {
+        Ok::<_, RanksError>(own.iter().map(score).collect())
+    })?;
+    let sum: f64 = scored.iter().map(|(sum, _)| sum).sum();
+    let tokens: usize = scored.iter().map(|(_, tokens)| tokens).sum();
+    Ok((sum / tokens.max(1) as f64, tokens))
 }
 
 /// The search that `settings` describe.

@@ -10,6 +10,7 @@ use std::{
 use burn::tensor::Device;
 use regard_images::Image;
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     ImageCaptioner, Registry, TrainError,
     captioner::CaptionedImages,
@@ -76,6 +77,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut judged = vec![];
     let mut report = |event: &Event| match event {
@@ -120,7 +122,7 @@ fn a_captioner_learns_scenes_and_shows_where_it_looked() {
     let captioner = open(folder.path());
     let (images, _) = Captioning::part(&recipe, Split::Test).unwrap().unwrap();
     let found = captioner
-        .judge(&images, usize::MAX, captioner.settings())
+        .judge(&images, usize::MAX, captioner.settings(), &Alone)
         .unwrap();
     assert_eq!((found.captions.len(), found.exact.lines), (5, 5));
     // Every scene has one object, of which two or three words speak.
@@ -133,7 +135,7 @@ fn a_captioner_learns_scenes_and_shows_where_it_looked() {
     let (scenes, seed) = captioner.description().scenes.clone().unwrap();
     let again = CaptionedImages::Scenes(scenes.part(Split::Test, seed));
     let again = captioner
-        .judge(&again, usize::MAX, captioner.settings())
+        .judge(&again, usize::MAX, captioner.settings(), &Alone)
         .unwrap();
     assert_eq!(again.captions, found.captions);
 

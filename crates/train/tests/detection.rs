@@ -10,6 +10,7 @@ use std::{
 use burn::tensor::Device;
 use regard_images::{Image, Random};
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Detector, Registry, TrainError,
     learner::{Event, Quality, Reason, Run, Summary},
@@ -71,6 +72,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut losses = vec![];
     let mut report = |event: &Event| match event {
@@ -157,7 +159,7 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     let samples = Samples::read(&recipe, Split::Test, description)
         .unwrap()
         .unwrap();
-    let judged = judge(detector.model(), description, &samples, &Device::flex()).unwrap();
+    let judged = judge(detector.model(), description, &samples, &Device::flex(), &Alone).unwrap();
     assert_eq!((samples.len(), judged.lines.len()), (5, 5));
     assert!(judged.loss.is_finite() && judged.mean_iou.is_some());
 }

@@ -11,6 +11,7 @@ use burn::tensor::Device;
 use regard_images::Image;
 use regard_nn::weights;
 use regard_trace::diagnose::log;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry,
     learner::{Event, Reason, Run},
@@ -39,6 +40,7 @@ fn train(
         folder,
         device: &device,
         stop: &stop,
+        ranks: &Alone,
     };
     let mut report = |event: &Event| {
         if let Event::Train(metrics) = event

@@ -5,6 +5,7 @@ use std::{fs, path::Path, sync::atomic::AtomicBool};
 
 use burn::tensor::Device;
 use regard_models::Vocabulary;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry,
     corpus::Random,
@@ -468,6 +469,7 @@ fn trained(folder: &Path, recipe: &Recipe) -> std::path::PathBuf {
         folder: &run,
         device: &device,
         stop: &stop,
+        ranks: &Alone,
     };
     Registry::default()
         .train(recipe, &settings, &mut |_| {})

@@ -10,6 +10,7 @@ use std::{
 use burn::tensor::Device;
 use regard_images::{Image, Random};
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry, TrainError,
     learner::{Event, Reason, Run, Started, Summary},
@@ -88,6 +89,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut began = None;
     let mut report = |event: &Event| match event {

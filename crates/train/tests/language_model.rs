@@ -8,6 +8,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry, TrainError,
     learner::{Event, Quality, Reason, Run, Summary},
@@ -85,6 +86,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut events = vec![];
     let mut report = |event: &Event| {

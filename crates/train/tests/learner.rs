@@ -10,6 +10,7 @@ use std::{
 use burn::tensor::Device;
 use regard_evaluate::{Aer, Alignment, Gold};
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry, TrainError,
     learner::{Event, Reason, Run, Summary},
@@ -67,6 +68,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut report = |event: &Event| {
         if let Event::Train(metrics) = event
@@ -321,6 +323,7 @@ fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
         folder,
         device: &Device::flex(),
         stop: &AtomicBool::new(false),
+        ranks: &Alone,
     };
     let mut report = |event: &Event| match event {
         Event::Started(_) if dies_at.is_none() => panic!("killed"),
@@ -418,6 +421,7 @@ fn two_runs_in_one_folder_are_refused() {
         folder: &run,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut refused = 0;
     let mut report = |event: &Event| {

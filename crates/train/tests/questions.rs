@@ -10,6 +10,7 @@ use std::{
 use burn::tensor::Device;
 use regard_images::Image;
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry, TrainError,
     learner::{Event, Reason, Run, Started, Summary, events::Quality},
@@ -74,6 +75,7 @@ fn train(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let (mut began, mut losses, mut quality) = (None, vec![], None);
     let mut report = |event: &Event| match event {
@@ -157,7 +159,9 @@ fn questions_about_scenes_are_learned_and_answered() {
         assert_eq!(trace.maps[0].shape(), [1, 2, 16]);
         assert_eq!(trace.image.unwrap().height(), 32);
     }
-    let judged = asked.judge(description, answerer.model(), &Device::flex());
+    let judged = asked
+        .judge(description, answerer.model(), &Device::flex(), &Alone)
+        .unwrap();
     let of_kinds: usize = judged.scores.kinds.values().map(|of| of.questions).sum();
     assert_eq!(
         (of_kinds, judged.lines.len()),

@@ -11,6 +11,7 @@ use std::{
 use burn::tensor::Device;
 use regard_images::{Image, Random};
 use regard_nn::bridge::without_kernels;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
@@ -165,6 +166,7 @@ fn train(recipe: &Recipe, folder: &Path, report: &mut dyn FnMut(&Event)) -> lear
         folder,
         device: &Device::flex(),
         stop: &AtomicBool::new(false),
+        ranks: &Alone,
     };
     Registry::default()
         .train(recipe, &run, report)

@@ -21,7 +21,7 @@ use regard_nn::recurrent::{Direction, Gru, Reset};
 use regard_nn::score::{Score, ScoreFunction, Sizes};
 use regard_nn::{Attention, AttentionOptions, Memory};
 use regard_nn::{dropout::DropoutRng, initialize::Initializer};
-use regard_train::{Architecture, Registry, learner::Run, recipe::Split, tasks::Translation};
+use regard_train::{Architecture, Registry, learner::Run, ranks::Alone, recipe::Split, tasks::Translation};
 
 config! {
     /// Nearest: an encoder-decoder whose attention looks for the annotations nearest to its state.
@@ -185,6 +185,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         folder,
         device,
         stop,
+        ranks: &Alone,
     };
     registry.train(&recipe, &run, &mut |_| ())?;
     let translator = registry.translator(folder, device)?;

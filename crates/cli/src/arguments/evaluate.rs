@@ -65,6 +65,9 @@ pub struct Evaluate {
     /// Write the models' translations (or labels), one file for each --model
     #[arg(short, long, value_name = "FILE", num_args = 1..)]
     pub output: Vec<PathBuf>,
+    /// Keep the translations that the files of --output hold already, as an interrupted command left them, and make the others
+    #[arg(long, requires = "output", conflicts_with = "gold")]
+    pub resume: bool,
 
     /// What to compute
     #[arg(short, long, value_name = "METRIC", num_args = 1.., default_value = "bleu", help_heading = "Scores")]

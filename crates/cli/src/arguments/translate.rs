@@ -28,6 +28,9 @@ source's, and a row says where the model looked as it wrote that word. For a mod
 is the cross-attention of the layer most like an alignment of words, the mean of its heads; --map, \
 --layer and --head choose others.
 
+A file that takes long can be translated by several processes (`mpirun -n 4 regard translate ...`, see the book), and with --output FILE \
+--resume a command that was interrupted goes on where it stopped.
+
 If a sentence is far from what the model was trained on, a warning on standard error says why; with \
 --json the reason is the key `unfamiliar` of the line. The model's file must hold measurements for this \
 (`regard model --familiarity`), as that of the embedded model does.";
@@ -54,6 +57,9 @@ pub struct Translate {
     /// Write translations to a file
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Go on after the lines that the file of --output holds already, as an interrupted command left them
+    #[arg(long, requires = "output", conflicts_with_all = ["text", "trace"])]
+    pub resume: bool,
     /// Give the N best translations of each sentence, at most as many as the beam is wide
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search")]
     pub n_best: Option<usize>,

@@ -1,5 +1,7 @@
 //! `regard embed`.
 
+use std::{fs, path::PathBuf};
+
 use burn::tensor::Device;
 use regard_images::Image;
 use regard_models::pretrained::{Pooling, holds_clip};
@@ -15,8 +17,10 @@ use super::{
 use crate::{
     arguments::Embed,
     failure::Failure,
+    input,
     output::{self, Output},
     pictures::Shown,
+    ranks,
 };
 
 /// How many texts or images are computed together.
@@ -36,12 +40,28 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         options.model.storage(),
         options.show.quiet,
     )?;
+    let shown = Shown::new(&options.show)?;
+    if shown.is_wanted() && !(ranks::all().is_alone() && !options.resume) {
+        let message = "attention is shown, and written to files, by one process from the beginning on; leave --resume out, and start this without mpirun";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let part = options.output.as_ref().filter(|_| options.resume);
+    let part = part.map(|path| path.with_added_extension("part"));
+    let (part, done) = match part {
+        Some(path) => {
+            let (output, done) = Output::resumed(&path)?;
+            (Some((path, output)), done)
+        }
+        None => (None, 0),
+    };
     let mut writer = Writer {
         options,
-        shown: Shown::new(&options.show)?,
+        shown,
         out: Output::standard(),
         all: vec![],
         count: 0,
+        part,
+        done,
     };
     if options.images.is_empty() || !options.texts.is_empty() {
         writer.texts(&encoder)?;
@@ -67,43 +87,72 @@ struct Writer<'a> {
     /// All vectors, if they go to a file.
     all: Vec<f32>,
     count: usize,
+    /// The vectors so far, one a line, for a command that goes on where this one was interrupted.
+    part: Option<(PathBuf, Output)>,
+    /// How many of them there were before.
+    done: usize,
 }
+
 
 impl Writer<'_> {
     fn texts(&mut self, encoder: &Encoder) -> Result<(), Failure> {
         let pooling = Pooling::open(&encoder.opened.path)?;
-        for texts in texts(&self.options.texts)?.chunks(BATCH) {
+        let wanted = self.shown.is_wanted();
+        let embed = |texts: &[String]| -> Result<Vec<_>, Failure> {
             let encoded = encoder.encode(texts)?;
-            let read = encoder.read(texts, &encoded, self.shown.is_wanted())?;
-            for ((text, encoded), (states, trace)) in texts.iter().zip(&encoded).zip(read) {
+            let read = encoder.read(texts, &encoded, wanted)?;
+            let read = encoded.iter().zip(read).map(|(encoded, (states, trace))| {
                 let vector = pooling.vector(&encoder.model, &encoded.ids, &states);
-                self.write(json!({"text": text}), vector, trace)?;
-            }
-        }
-        Ok(())
+                (vector, trace)
+            });
+            Ok(read.collect())
+        };
+        self.each("text", &texts(&self.options.texts)?, embed)
     }
 
     fn images(&mut self, encoder: &ImageEncoder) -> Result<(), Failure> {
         let decoding = encoder.preparation().decoding();
-        for files in image_files(&self.options.images)?.chunks(BATCH) {
+        let wanted = self.shown.is_wanted();
+        let embed = |files: &[String]| -> Result<Vec<_>, Failure> {
             let images = files.iter().map(|file| Image::open(file, &decoding));
             let images = images.collect::<Result<Vec<_>, _>>()?;
-            let found: Vec<_> = match self.shown.is_wanted() {
-                true => {
-                    let seen = encoder.look(&images)?.into_iter();
-                    seen.map(|(vector, trace)| (vector, Some(trace))).collect()
-                }
-                false => {
-                    let vectors = encoder.vectors(&images)?.into_iter();
-                    vectors.map(|vector| (vector, None)).collect()
-                }
-            };
-            for (file, (vector, trace)) in files.iter().zip(found) {
-                let trace = trace.map(|trace| Trace {
-                    source: file.clone(),
-                    ..trace
-                });
-                self.write(json!({"image": file}), vector, trace)?;
+            if !wanted {
+                let vectors = encoder.vectors(&images)?.into_iter();
+                return Ok(vectors.map(|vector| (vector, None)).collect());
+            }
+            let seen = encoder.look(&images)?.into_iter().zip(files);
+            let traced = seen.map(|((vector, trace), file)| {
+                let source = file.clone();
+                (vector, Some(Trace { source, ..trace }))
+            });
+            Ok(traced.collect())
+        };
+        self.each("image", &image_files(&self.options.images)?, embed)
+    }
+
+    /// Writes what `embed` makes of `items`, which are called `name`; the ranks share them.
+    fn each(
+        &mut self,
+        name: &str,
+        items: &[String],
+        embed: impl Fn(&[String]) -> Result<Vec<(Vec<f32>, Option<Trace>)>, Failure>,
+    ) -> Result<(), Failure> {
+        let skipped = items.len().min(self.done.saturating_sub(self.count));
+        self.count += skipped;
+        for items in items[skipped..].chunks(BATCH * ranks::all().count()) {
+            // Traces stay where they are: with several ranks none is wanted.
+            let mut traces = vec![];
+            let vectors = ranks::all().spread(items, |_, own| -> Result<_, Failure> {
+                let (vectors, seen): (Vec<Vec<f32>>, Vec<_>) = embed(own)?.into_iter().unzip();
+                traces = seen;
+                Ok(vectors)
+            })?;
+            traces.resize(items.len(), None);
+            for ((item, vector), trace) in items.iter().zip(vectors).zip(traces) {
+                self.write(json!({ name: item }), vector, trace)?;
+            }
+            if let Some((_, part)) = &mut self.part {
+                part.flush()?;
             }
         }
         Ok(())
@@ -117,9 +166,10 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         self.count += 1;
         let maps = trace.as_ref().and_then(|trace| self.shown.json(trace));
-        match self.options.output {
-            Some(_) => self.all.extend(vector),
-            None => line["vector"] = json!(vector),
+        match (&mut self.part, &self.options.output) {
+            (Some((_, part)), _) => part.line(&serde_json::to_string(&vector)?)?,
+            (None, Some(_)) => self.all.extend(vector),
+            (None, None) => line["vector"] = json!(vector),
         }
         if let Some(maps) = maps {
             line["maps"] = maps;
@@ -136,6 +186,18 @@ impl Writer<'_> {
     fn finish(mut self) -> Result<(), Failure> {
         self.out.flush()?;
         self.shown.write()?;
+        let part = self.part.take().map(|(path, _)| path);
+        if let Some(path) = part.as_ref().filter(|_| ranks::is_first()) {
+            for line in input::text(path)?.lines() {
+                self.all.extend(serde_json::from_str::<Vec<f32>>(line)?);
+            }
+        }
+        if self.count < self.done {
+            return Err(Failure::Usage(format!(
+                "--resume: {} vectors are done already, of only {} texts and images; give the same as before, or leave --resume out",
+                self.done, self.count
+            )));
+        }
         if let Some(path) = &self.options.output {
             let array = Array {
                 shape: vec![self.count, self.all.len() / self.count.max(1)],
@@ -144,6 +206,10 @@ impl Writer<'_> {
             let arrays = Arrays::from([("vectors".to_owned(), array)]);
             let bytes = weights::to_bytes(&arrays, Default::default(), Storage::F32)?;
             output::write_file(path, &bytes)?;
+        }
+        if let Some(path) = part.filter(|_| ranks::is_first()) {
+            // It may stay: the next command would find it whole.
+            let _ = fs::remove_file(path);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_train::{
-    Registry, TrainError,
+    Registry,
     learner::{Event, Reason, Run},
     recipe::Recipe,
 };
@@ -23,6 +23,7 @@ use crate::{
     models,
     output::{self, Output},
     progress::Training,
+    ranks,
 };
 
 /// The folder of run folders, unless another one is given.
@@ -44,7 +45,7 @@ pub fn run(options: &Train) -> Result<(), Failure> {
     let folder = folder(options)?;
     let recipe = match &options.recipe {
         Some(path) => registry.load(path, &options.set)?,
-        None => resumed_recipe(&folder, &options.set)?,
+        None => registry.recipe_of(&folder, &options.set, ranks::all())?,
     };
     if options.recipe.is_some() {
         models::fetch_start(recipe.training.start.as_deref(), options.quiet)?;
@@ -60,6 +61,7 @@ fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Re
         folder,
         device,
         stop: &*listen((!options.quiet).then_some(SAVING))?,
+        ranks: ranks::all(),
     };
     let mut watcher = Watcher::new(options, recipe);
     let mut report = |event: &Event| watcher.tell(event);
@@ -96,15 +98,6 @@ fn folder(options: &Train) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The recipe of the run in `folder`, whose settings are needed before the run is resumed.
-fn resumed_recipe(folder: &Path, overrides: &[String]) -> Result<Recipe, Failure> {
-    let path = folder.join("recipe.toml");
-    match path.exists() {
-        true => Ok(Registry::default().load(path, overrides)?),
-        false => Err(TrainError::NothingToResume(folder.to_owned()).into()),
-    }
-}
-
 /// A flag that Ctrl-C sets, and what is `said` then; the second one ends the process.
 pub(super) fn listen(said: Option<&'static str>) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -112,6 +105,7 @@ pub(super) fn listen(said: Option<&'static str>) -> Result<Arc<AtomicBool>, Fail
     let handler = move || {
         if flag.swap(true, Ordering::SeqCst) {
             output::say("stopped at once; the last checkpoint is as it was");
+            ranks::kill(130);
             process::exit(130);
         }
         if let Some(said) = said {
@@ -134,7 +128,9 @@ enum Watcher {
 
 impl Watcher {
     fn new(options: &Train, recipe: &Recipe) -> Self {
-        if options.json {
+        if !ranks::is_first() {
+            Self::Nobody
+        } else if options.json {
             Self::Json {
                 output: Output::standard(),
                 failed: None,

@@ -9,7 +9,7 @@ use regard_train::{
     recipe::Translation as Settings, translator::LineError,
 };
 use regard_view::{Heatmap, label::visible};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{pretrained::Opened, seq2seq::TextToText};
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     output::{self, Output},
     pictures::{self, Kept, Screen},
     progress::Counter,
+    ranks,
 };
 
 /// Batches that are collected before they are translated: sorting more lines by length wastes less,
@@ -91,8 +92,12 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         let message = "--coverage-penalty: a pretrained model is searched without it; leave it out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let writer = Writer::new(options)?;
+    let (writer, done) = Writer::new(options)?;
     let looking = writer.shows_attention();
+    if looking && !ranks::all().is_alone() {
+        let message = "attention is shown, and written to files, by one process; start this without mpirun";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     if let Model::Own(translator) = model {
         model = Model::Own(Box::new(translator.looking(looking)));
     }
@@ -121,11 +126,13 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     }
     let shown = !options.quiet && !typed && !work.writer.is_on_terminal();
     let counter = Counter::new("lines", shown);
-    let groups = Groups::read(
-        options.input.as_deref(),
-        work.settings.batch_sentences.max(1) * BATCHES_AT_ONCE,
-    );
-    for Group { lines, error } in groups {
+    let at_once = work.settings.batch_sentences.max(1) * BATCHES_AT_ONCE * ranks::all().count();
+    let groups = Groups::read(options.input.as_deref(), at_once);
+    for Group { mut lines, error } in groups {
+        // What is done already is read, and no more.
+        let skipped = lines.len().min(done.saturating_sub(work.line));
+        lines.drain(..skipped);
+        work.line += skipped;
         work.translate(&lines)?;
         counter.set(work.line);
         if let Some(error) = error {
@@ -135,6 +142,12 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         }
     }
     counter.finish();
+    if work.line < done {
+        return Err(Failure::Usage(format!(
+            "--resume: the output has {done} lines already, the input only {}; give the same input as before, or leave --resume out",
+            work.line
+        )));
+    }
     if work.line == 0 {
         match &options.input {
             Some(path) => return Err(CorpusError::Empty { path: path.clone() }.into()),
@@ -172,20 +185,28 @@ impl Work<'_> {
     }
 
     fn translate(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let done = self.line;
+        let answers = ranks::all().spread(lines, |begin, own| self.answers(done + begin, own))?;
+        self.write(lines, answers)
+    }
+
+    /// The answers to `lines`, which stand behind `before` others.
+    fn answers(&mut self, before: usize, lines: &[String]) -> Result<Vec<Answer>, Failure> {
         let error = match self.translated(lines) {
-            Ok(translated) => return self.write(lines, &translated),
+            Ok(translated) => return self.writer.answers(before, lines, &translated),
             Err(error) => error,
         };
-        // The lines before the refused one are still translated.
         if let LineError::Line(source @ CorpusError::LongLine { line, .. }) = error {
-            let source = source.after(self.line);
-            let whole = &lines[..(line - 1).min(lines.len())];
-            let translated = self.translated(whole)?;
-            self.write(whole, &translated)?;
-            self.writer.flush()?;
+            // The lines before the refused one are still translated, unless other processes have theirs in front of it.
+            if ranks::all().is_alone() {
+                let whole = &lines[..(line - 1).min(lines.len())];
+                let translated = self.translated(whole)?;
+                let answers = self.writer.answers(before, whole, &translated)?;
+                self.write(whole, answers)?;
+            }
             return Err(CommandError::Line {
                 name: self.name.clone(),
-                source,
+                source: source.after(before),
             }
             .into());
         }
@@ -210,7 +231,7 @@ impl Work<'_> {
     }
 
     /// Warns of a sentence that is far from the model's training text.
-    fn warn_of(&mut self, source: &str, why: &Unfamiliar) {
+    fn warn_of(&mut self, source: &str, why: &str) {
         self.unfamiliar += 1;
         if self.quiet || self.unfamiliar > WARNED {
             return;
@@ -222,14 +243,14 @@ impl Work<'_> {
         output::warn(&format!(
             "{place}\"{}\" is far from what the model was trained on, and its translation may be nonsense: {}",
             visible(&shortened(source.trim())),
-            visible(&why.to_string())
+            visible(why)
         ));
     }
 
-    fn write(&mut self, lines: &[String], translated: &[Translated]) -> Result<(), Failure> {
-        for (source, translated) in lines.iter().zip(translated) {
+    fn write(&mut self, lines: &[String], answers: Vec<Answer>) -> Result<(), Failure> {
+        for (source, answer) in lines.iter().zip(answers) {
             self.line += 1;
-            if let Some(length) = translated.cut_from
+            if let Some(length) = answer.cut_from
                 && !self.quiet
             {
                 output::warn(&format!(
@@ -237,15 +258,27 @@ impl Work<'_> {
                     self.name, self.line, self.settings.max_source_tokens
                 ));
             }
-            self.unfinished +=
-                usize::from(translated.n_best.first().is_some_and(|best| !best.finished));
-            self.writer.write(self.line, source, translated)?;
-            if let Some(why) = &translated.unfamiliar {
+            self.unfinished += usize::from(answer.unfinished);
+            self.writer.output.text(&answer.text)?;
+            if let Some(why) = &answer.unfamiliar {
                 self.warn_of(source, why);
             }
         }
         self.writer.flush()
     }
+}
+
+/// What is written about a line.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    /// For standard output, or the file of `--output`.
+    text: String,
+    /// The line's tokens, if it was cut.
+    cut_from: Option<usize>,
+    /// Whether the length limit ended the best translation.
+    unfinished: bool,
+    /// Why the line is far from what the model was trained on, if it is.
+    unfamiliar: Option<String>,
 }
 
 /// The first sixty characters.
@@ -312,7 +345,8 @@ struct JsonMap {
 }
 
 impl<'a> Writer<'a> {
-    fn new(options: &'a Translate) -> Result<Self, Failure> {
+    /// Also how many lines were written before.
+    fn new(options: &'a Translate) -> Result<(Self, usize), Failure> {
         let is_terminal = options.output.is_none() && io::stdout().is_terminal();
         let drawn = match options.attention {
             Attention::Never => false,
@@ -328,14 +362,24 @@ impl<'a> Writer<'a> {
                     .to_owned(),
             ));
         }
-        Ok(Self {
+        if options.resume && (drawn || options.n_best.is_some() && !options.json) {
+            let message = "--resume needs a line of output for each line of input; leave --n-best and --attention out, or add --json";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let kept = Kept::new(pictures, &options.trace)?;
+        let (output, done) = match &options.output {
+            Some(path) if options.resume => Output::resumed(path)?,
+            path => (Output::open(path.as_deref())?, 0),
+        };
+        let writer = Self {
             options,
-            kept: Kept::new(pictures, &options.trace)?,
-            output: Output::open(options.output.as_deref())?,
+            kept,
+            output,
             is_terminal,
             screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
             unattended: None,
-        })
+        };
+        Ok((writer, done))
     }
 
     /// Whether any attention weights are printed or written to a file.
@@ -349,31 +393,58 @@ impl<'a> Writer<'a> {
         self.is_terminal
     }
 
-    fn write(&mut self, line: usize, source: &str, translated: &Translated) -> Result<(), Failure> {
+    /// The answers to `lines`, which stand behind `before` others; pictures of them are kept.
+    fn answers(
+        &mut self,
+        before: usize,
+        lines: &[String],
+        translated: &[Translated],
+    ) -> Result<Vec<Answer>, Failure> {
+        let lines = lines.iter().zip(translated).zip(before + 1..);
+        let answer = |((source, translated), line): ((&String, &Translated), usize)| {
+            let best = translated.n_best.first();
+            Ok(Answer {
+                text: self.text(line, source, translated)?,
+                cut_from: translated.cut_from,
+                unfinished: best.is_some_and(|best| !best.finished),
+                unfamiliar: translated.unfamiliar.as_ref().map(ToString::to_string),
+            })
+        };
+        lines.map(answer).collect()
+    }
+
+    fn text(
+        &mut self,
+        line: usize,
+        source: &str,
+        translated: &Translated,
+    ) -> Result<String, Failure> {
+        let mut all = String::new();
         if self.options.json {
-            self.output.line(&self.json(line, source, translated)?)?;
+            all += &self.json(line, source, translated)?;
+            all.push('\n');
         }
         for (index, translation) in translated.n_best.iter().enumerate() {
             let rank = index + 1;
             if !self.options.json {
                 let text = self.one_line(&translation.text);
-                match self.options.n_best {
-                    Some(_) => self.output.line(&format!(
-                        "{line} ||| {rank} ||| {text} ||| {:.4}",
+                all += &match self.options.n_best {
+                    Some(_) => format!(
+                        "{line} ||| {rank} ||| {text} ||| {:.4}\n",
                         translation.score
-                    ))?,
-                    None => self.output.line(&text)?,
-                }
+                    ),
+                    None => text + "\n",
+                };
             }
             if translation.trace.maps.is_empty() && !source.trim().is_empty() {
                 self.unattended = Some(translation.trace.model.clone());
             }
             if let Some(screen) = &self.screen {
-                self.output.text(&screen.draw(&translation.trace)?)?;
+                all += &screen.draw(&translation.trace)?;
             }
             self.kept.push(line, rank, &translation.trace)?;
         }
-        Ok(())
+        Ok(all)
     }
 
     /// A translation on a single line, without characters that could control a terminal.

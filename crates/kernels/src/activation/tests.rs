@@ -51,6 +51,7 @@ fn check(activation: Activation, gated: bool, rows: usize, width: usize, dropped
         dropout: dropped.then_some(DropoutMask {
             probability: 0.3,
             seed: 77,
+            part: None,
         }),
     };
     let inputs = spec.inputs();
@@ -169,6 +170,7 @@ fn lengths_and_probabilities_are_checked() {
     let dropout = Some(DropoutMask {
         probability,
         seed: 0,
+        part: None,
     });
     let spec = Activated { dropout, ..spec };
     assert!(message(spec.forward(&[0.0; 12], &mut [0.0; 6])).contains("probability"));

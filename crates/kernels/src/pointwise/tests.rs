@@ -6,6 +6,7 @@ use crate::testing::{on_every_pool, random, unless_miri};
 const MASK: DropoutMask = DropoutMask {
     probability: 0.3,
     seed: 0x1234_5678_9abc_def0,
+    part: None,
 };
 
 fn factors(dropout: Option<DropoutMask>, count: usize) -> Vec<f32> {
@@ -105,6 +106,40 @@ fn the_share_and_the_mean_of_factors_are_right() {
     }
 }
 
+/// A part's factors are those of the whole tensor in its places, on any level and for chunks that begin anywhere.
+#[test]
+fn a_part_has_the_factors_of_the_whole() {
+    let [blocks, batch, inner] = [5, 7, 12];
+    let whole = factors(Some(MASK), blocks * batch * inner);
+    for (first, rows) in [(0, 7), (0, 3), (3, 4), (6, 1)] {
+        let part = Part {
+            held: rows * inner,
+            of: batch * inner,
+            first: first * inner,
+        };
+        let mask = DropoutMask {
+            part: Some(part),
+            ..MASK
+        };
+        let expected: Vec<f32> = (0..blocks)
+            .flat_map(|block| &whole[block * part.of + part.first..][..part.held])
+            .copied()
+            .collect();
+        assert_eq!(factors(Some(mask), expected.len()), expected);
+        for begin in [1, 11, part.held + 5] {
+            let mut some = vec![f32::NAN; (expected.len() - begin).min(30)];
+            mask.fill(begin, &mut some);
+            assert_eq!(some, expected[begin..begin + some.len()]);
+        }
+    }
+    for part in [[0, 4, 0], [3, 4, 2], [1, 4, usize::MAX]] {
+        let [held, of, first] = part;
+        let part = Some(Part { held, of, first });
+        let refused = DropoutMask { part, ..MASK }.factors(&mut [0.0]);
+        assert!(refused.unwrap_err().to_string().contains("dropout.part"));
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let mut x = [1.0, 2.0, 3.0];
@@ -123,6 +158,7 @@ fn what_does_not_fit_is_refused() {
         let dropout = Some(DropoutMask {
             probability,
             seed: 1,
+            part: None,
         });
         let message = refused(
             Pointwise {

@@ -382,7 +382,7 @@ impl Captioner {
             state.regions.memory.values = Tensor::cat(vec![values, own], 2);
         }
         let embedded = self.embedding.forward(target.inputs.clone());
-        let embedded = dropout(embedded, self.config.dropout, noise); // [time, batch, m]
+        let embedded = dropout(embedded, self.config.dropout, noise.batch_axis(1)); // [time, batch, m]
         let steps = embedded.iter_dim(0);
         let steps = steps.map(|x| self.advance(x.squeeze_dim(0), &mut state, noise));
         let (readouts, asked): (Vec<Tensor<2>>, Vec<Asked>) = steps.unzip();

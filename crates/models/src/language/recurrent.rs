@@ -158,7 +158,7 @@ impl AroundLm {
 
     /// `ids [time, batch]` -> `[time, batch, embedding]`.
     fn embed(&self, ids: Tensor<2, Int>, noise: &mut DropoutRng) -> Tensor<3> {
-        dropout(self.tokens.forward(ids), self.dropout.embedding, noise)
+        dropout(self.tokens.forward(ids), self.dropout.embedding, noise.batch_axis(1))
     }
 
     /// The token that each row read last, `[rows]` -> `[rows, embedding]`.
@@ -173,7 +173,7 @@ impl AroundLm {
 
     /// `states [time, batch, n]` as readouts.
     fn scored(&self, states: Tensor<3>, noise: &mut DropoutRng) -> Scored {
-        let readout = dropout(states, self.dropout.output, noise);
+        let readout = dropout(states, self.dropout.output, noise.batch_axis(1));
         Scored {
             readout: readout.flatten(0, 1), // [time · batch, n]
             output: self.output_weights(),

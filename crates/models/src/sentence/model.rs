@@ -94,11 +94,12 @@ impl Classifier for SentenceClassifier {
         let [time, batch] = source.ids.dims();
         let shares = &self.dropout;
         let mut x = self.embedding.forward(source.ids.clone()); // [time, batch, embedding]
-        if let Some(words) = noise.mask([time, batch, 1], shares.word, &x.device()) {
+        let words = noise.batch_axis(1);
+        if let Some(words) = words.mask([time, batch, 1], shares.word, &x.device()) {
             let shape = x.dims();
             x = x * words.expand(shape);
         }
-        let x = dropout(x, shares.embedding, noise);
+        let x = dropout(x, shares.embedding, noise.batch_axis(1));
         let pooled = self.encoder.forward(x, &source.keep, shares.layers, noise);
         let vector = dropout(pooled.vector, shares.output, noise);
         let hidden = relu(bridge::apply(&self.hidden, vector));

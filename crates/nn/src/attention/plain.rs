@@ -426,9 +426,11 @@ impl Attention {
         if self.dropout == 0.0 {
             return None;
         }
+        let noise = noise?;
         Some(Dropout {
             probability: self.dropout as f32,
-            seed: noise?.seed()?,
+            seed: noise.seed()?,
+            first_batch: noise.first_row(),
         })
     }
 }

@@ -41,7 +41,7 @@ pub fn activate<const D: usize>(
         activation,
         gated,
         shape: shape.into(),
-        dropout: noise.draw(probability),
+        dropout: noise.draw(probability, &shape),
     };
     Tensor::from_dispatch(fused::run(operation, vec![x.into_dispatch()]).0)
 }

@@ -85,7 +85,7 @@ fn run<const D: usize>(
     let operation = Operator {
         step,
         width,
-        dropout: noise.draw(probability),
+        dropout: noise.draw(probability, &x.dims()),
     };
     let mut inputs = vec![x.into_dispatch()];
     inputs.extend(residual.map(Tensor::into_dispatch));

@@ -326,7 +326,7 @@ impl LstmStack {
         let mut last = Vec::with_capacity(self.layers.len());
         for (l, (layer, state)) in self.layers.iter().zip(states).enumerate() {
             if l > 0 {
-                below = dropout(below, dropout_probability, noise);
+                below = dropout(below, dropout_probability, noise.batch_axis(1));
             }
             let (hidden, state) =
                 layer.sequence(layer.project(below), state, keep.clone(), direction);

@@ -201,6 +201,43 @@ proptest! {
         let none = dropout(x.clone(), 0.0, &mut DropoutRng::seeded(seed));
         prop_assert_eq!(numbers(&none), numbers(&x));
     }
+
+    /// Some rows of a batch, wherever the batch's axis is, have the noise that they have in the whole batch: of every operation.
+    #[test]
+    fn rows_of_a_batch_keep_their_noise(seed: u64, batch in 2usize..7, first in 0usize..6, rows in 1usize..6) {
+        let first = first.min(batch - 1);
+        let rows = first..(first + rows).min(batch);
+        let noise = || DropoutRng::seeded(seed);
+        let own = || noise().of_rows(rows.clone(), batch);
+        let x = drawn("x", [batch, 3, 8], 1.0);
+        let cut = |x: Tensor<3>, axis| x.narrow(axis, rows.start, rows.len());
+        let part = cut(x.clone(), 0);
+        prop_assert_eq!(
+            numbers(&dropout(part.clone(), 0.5, &mut own())),
+            numbers(&cut(dropout(x.clone(), 0.5, &mut noise()), 0))
+        );
+        prop_assert_eq!(
+            numbers(&relu_dropout(part.clone(), None, 0.5, &mut own())),
+            numbers(&cut(relu_dropout(x.clone(), None, 0.5, &mut noise()), 0))
+        );
+        prop_assert_eq!(
+            numbers(&add_dropout(part.clone(), part, None, 0.5, &mut own())),
+            numbers(&cut(add_dropout(x.clone(), x.clone(), None, 0.5, &mut noise()), 0))
+        );
+        let shape = [rows.len(), 3, 8];
+        prop_assert_eq!(
+            numbers(&own().normal(shape, &device()).unwrap()),
+            numbers(&cut(noise().normal([batch, 3, 8], &device()).unwrap(), 0))
+        );
+        // Time-major; the axis is that of one draw, so that the second one is batch-first again.
+        let (mut own, mut noise) = (own(), noise());
+        let timed = x.clone().swap_dims(0, 1); // [3, batch, 8]
+        let dropped = dropout(cut(timed.clone(), 1), 0.5, own.batch_axis(1));
+        let whole = dropout(timed, 0.5, noise.batch_axis(1));
+        prop_assert_eq!(numbers(&dropped), numbers(&cut(whole, 1)));
+        let dropped = dropout(cut(x.clone(), 0), 0.5, &mut own);
+        prop_assert_eq!(numbers(&dropped), numbers(&cut(dropout(x, 0.5, &mut noise), 0)));
+    }
 }
 
 /// NaN at padded steps reaches neither a state nor a gradient, at once or step by step.

@@ -9,6 +9,7 @@ use crate::{
     Registry,
     files::FileError,
     learner::{Event, Run},
+    ranks::Alone,
     recipe::{Recipe, Split},
 };
 
@@ -112,6 +113,7 @@ pub(super) fn train<T>(
         folder: &folder,
         device: setting.device,
         stop: setting.stop,
+        ranks: &Alone,
     };
     let label = format!("{name}, seed {}", recipe.training.seed);
     setting.step(&label)?;

@@ -4,13 +4,18 @@
 //! `optimizer.second.*`) and, as metadata, the [`Progress`] and the model's description. It replaces
 //! the former one atomically.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
-use regard_nn::weights::{Arrays, Difference, WeightsError};
+use regard_nn::weights::{self, Arrays, Difference, WeightsError};
 use serde::{Deserialize, Serialize};
 
 use super::schedule::ScheduleState;
-use crate::model_file::{self, ModelFileError};
+use crate::{
+    error::TrainError,
+    files::FileError,
+    model_file::{self, Metadata, ModelFileError},
+    ranks::Ranks,
+};
 
 const PROGRESS: &str = "regard.training";
 
@@ -142,7 +147,22 @@ impl Checkpoint {
     /// # Errors
     /// A file that is missing, cut short, of another program or damaged.
     pub fn load(path: &Path) -> Result<Self, CheckpointError> {
-        let (arrays, mut metadata) = model_file::read(path)?;
+        Self::of(path, model_file::read(path)?)
+    }
+
+    /// As [`load`](Self::load) on rank 0, which hands the file to the others.
+    pub(crate) fn load_by_first(path: &Path, ranks: &dyn Ranks) -> Result<Self, TrainError> {
+        if ranks.is_alone() {
+            return Ok(Self::load(path)?);
+        }
+        let read = || fs::read(path).map_err(|source| FileError::new(path, "read", source));
+        let bytes = if ranks.is_first() { read()? } else { vec![] };
+        let read = weights::from_bytes(&ranks.broadcast(bytes)?);
+        let read = read.map_err(|source| model_file::wrong_weights(path.display(), source))?;
+        Ok(Self::of(path, read)?)
+    }
+
+    fn of(path: &Path, (arrays, mut metadata): (Arrays, Metadata)) -> Result<Self, CheckpointError> {
         let progress = progress(&metadata).map_err(|problem| CheckpointError::Progress {
             name: path.display().to_string(),
             problem,

@@ -17,12 +17,14 @@
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
 //! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
-//! of these. A run that fails before an update was saved or reported leaves no folder that it made.
+//! of these. With several processes ([`ranks`](crate::ranks)) each computes some rows of every batch (`parallel.rs`) and some of every
+//! validation; rank 0 alone reports, and reads and writes the folder. A run that fails before an update was saved or reported leaves no folder that it made.
 
 pub mod checkpoint;
 pub mod events;
 pub(crate) mod folder;
 pub mod optimizer;
+mod parallel;
 pub mod sampling;
 pub mod schedule;
 pub(crate) mod session;
@@ -31,6 +33,8 @@ pub(crate) mod start;
 use std::{path::Path, sync::atomic::AtomicBool};
 
 use burn::tensor::Device;
+
+use crate::ranks::Ranks;
 
 pub use events::{
     Event, Quality, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies,
@@ -52,4 +56,6 @@ pub struct Run<'a> {
     pub device: &'a Device,
     /// Set from outside (Ctrl-C) to end after the current update, with a checkpoint.
     pub stop: &'a AtomicBool,
+    /// The processes that train together: [`Alone`](crate::ranks::Alone) if there is one.
+    pub ranks: &'a dyn Ranks,
 }

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    module::{Module, ModuleMapper, Param},
     tensor::{Gradients, Tensor, TensorData},
 };
 use regard_kernels::optim;
 use regard_nn::weights::{Array, Arrays};
 
+use super::parallel;
 use crate::recipe::Optimizer as Settings;
 
 /// An optimizer and its state.
@@ -67,16 +68,21 @@ impl Optimizer {
     pub fn update<M: Module>(
         &mut self,
         module: M,
-        mut gradients: Gradients,
+        gradients: Gradients,
         learning_rate: f64,
     ) -> Result<(M, f64), OptimizerError> {
-        let mut collector = Collector {
-            gradients: &mut gradients,
-            values: vec![],
-        };
-        module.visit(&mut collector);
-        let values = collector.values;
-        let slices: Vec<&[f32]> = values.iter().flatten().map(slice).collect();
+        let gradients = parallel::gradients(&module, Some(gradients));
+        self.step(module, gradients, learning_rate)
+    }
+
+    /// As [`update`](Self::update), with the gradient of each weight, in the module's order.
+    pub(super) fn step<M: Module>(
+        &mut self,
+        module: M,
+        gradients: Vec<Option<TensorData>>,
+        learning_rate: f64,
+    ) -> Result<(M, f64), OptimizerError> {
+        let slices: Vec<&[f32]> = gradients.iter().flatten().map(slice).collect();
         let norm = optim::squared_norm(&slices).sqrt();
         self.step += 1;
         if !norm.is_finite() {
@@ -91,7 +97,7 @@ impl Optimizer {
         };
         let mut updater = Updater {
             optimizer: self,
-            gradients: values.into_iter(),
+            gradients: gradients.into_iter(),
             learning_rate,
             gradient_scale,
             path: vec![],
@@ -217,19 +223,6 @@ impl Optimizer {
 
 fn slice(data: &TensorData) -> &[f32] {
     data.as_slice().expect("gradients are f32")
-}
-
-/// Takes every weight's gradient, in the module's order.
-struct Collector<'a> {
-    gradients: &'a mut Gradients,
-    values: Vec<Option<TensorData>>,
-}
-
-impl ModuleVisitor for Collector<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let gradient = param.val().grad_remove(self.gradients);
-        self.values.push(gradient.map(Tensor::into_data));
-    }
 }
 
 struct Updater<'a> {

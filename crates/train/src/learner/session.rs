@@ -1,9 +1,12 @@
 //! One run: its data, its model, and the loop over updates.
 
-use std::{fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::{
+    collections::HashMap, fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant,
+};
 
 use burn::{module::Module, tensor::Device};
-use regard_nn::weights::{self, Arrays};
+use regard_kernels::simd::Level;
+use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::diagnose::{LayerMeasures, Layers};
 
 use super::{
@@ -11,6 +14,7 @@ use super::{
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::Optimizer,
+    parallel::{self, Joined, Outcome},
     start::{Start, freeze},
 };
 use crate::{
@@ -18,7 +22,7 @@ use crate::{
     files::{self, FileError},
     model_file::{self, Metadata, ModelFileError},
     recipe::{Every, Measure, Recipe},
-    tasks::{Contents, Task, Update, Verdict},
+    tasks::{Contents, Task, Update, Verdict, fingerprint},
 };
 
 const RECENT: &str = "recent";
@@ -54,11 +58,14 @@ impl<'a, T: Task> Session<'a, T> {
     ) -> Result<Self, TrainError> {
         let mut session = Self::new(task, recipe, run, report, None, start)?;
         session.resumed = resumed;
-        session.write_recipe()?;
-        if let Some(tokenizers) = session.contents().tokenizers {
-            tokenizers.save(run.folder.join(TOKENIZER))?;
+        session.agree()?;
+        if run.ranks.is_first() {
+            session.write_recipe()?;
+            if let Some(tokenizers) = session.contents().tokenizers {
+                tokenizers.save(run.folder.join(TOKENIZER))?;
+            }
+            files::write_atomically(&run.folder.join(METRICS), b"")?;
         }
-        files::write_atomically(&run.folder.join(METRICS), b"")?;
         Ok(session)
     }
 
@@ -71,7 +78,7 @@ impl<'a, T: Task> Session<'a, T> {
         describe: impl FnOnce(&Metadata, &str) -> Result<T::Description, ModelFileError>,
     ) -> Result<Self, TrainError> {
         let path = run.folder.join(LAST);
-        let checkpoint = Checkpoint::load(&path)?;
+        let checkpoint = Checkpoint::load_by_first(&path, run.ranks)?;
         let name = path.display().to_string();
         let former = describe(&checkpoint.metadata, &name)?;
         let mut session = Self::new(task, recipe, run, report, Some(former), None)?;
@@ -89,8 +96,11 @@ impl<'a, T: Task> Session<'a, T> {
             session.progress.optimizer_step,
         )?;
         session.resumed = true;
-        session.write_recipe()?;
-        keep_metrics(&run.folder.join(METRICS), session.progress.step)?;
+        session.agree()?;
+        if run.ranks.is_first() {
+            session.write_recipe()?;
+            keep_metrics(&run.folder.join(METRICS), session.progress.step)?;
+        }
         Ok(session)
     }
 
@@ -129,6 +139,27 @@ impl<'a, T: Task> Session<'a, T> {
         })
     }
 
+    /// Checks that all processes were given the same.
+    fn agree(&self) -> Result<(), TrainError> {
+        let ranks = self.run.ranks;
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        let weights = weights::collect(self.model());
+        let bits = |array: &Array| array.values.iter().map(|x| x.to_bits()).collect();
+        let weights: Vec<Vec<u32>> = weights.values().map(bits).collect();
+        let hash = |hash: u64| format!("{hash:016x}");
+        ranks.expect_same(&[
+            ("the version of regard", env!("CARGO_PKG_VERSION").to_owned()),
+            ("the instructions of the processor", format!("{:?}", Level::current())),
+            ("the recipe", self.recipe.to_toml()?),
+            ("the training data", hash(self.task.fingerprint(&self.data))),
+            ("the validation data", hash(self.task.validation_fingerprint(&self.data))),
+            ("the weights to begin with", hash(fingerprint(weights.iter().map(Vec::as_slice)))),
+        ])?;
+        Ok(())
+    }
+
     fn write_recipe(&self) -> Result<(), TrainError> {
         let (path, text) = (self.run.folder.join(RECIPE), self.recipe.to_toml()?);
         Ok(files::write_atomically(&path, text.as_bytes())?)
@@ -143,10 +174,11 @@ impl<'a, T: Task> Session<'a, T> {
         }
         let mut order = self.order();
         let reason = loop {
+            let stopped = self.is_stopped()?;
             if let Some(reason) = self.finished() {
                 break reason;
             }
-            if self.run.stop.load(Ordering::SeqCst) {
+            if stopped {
                 self.save()?;
                 return Ok(self.summary(Reason::Interrupted, None));
             }
@@ -193,6 +225,19 @@ impl<'a, T: Task> Session<'a, T> {
             .epoch(self.recipe.training.seed, self.progress.epoch)
     }
 
+    /// Whether any process was asked to stop. The time is that of rank 0's clock, so that all come to the same limit at once.
+    fn is_stopped(&mut self) -> Result<bool, TrainError> {
+        let stopped = self.run.stop.load(Ordering::SeqCst);
+        let Progress {
+            seconds,
+            update_seconds,
+            ..
+        } = self.progress;
+        let all = self.run.ranks.gather(&(stopped, seconds, update_seconds))?;
+        (_, self.progress.seconds, self.progress.update_seconds) = all[0];
+        Ok(all.iter().any(|(stopped, ..)| *stopped))
+    }
+
     fn finished(&self) -> Option<Reason> {
         let limits = &self.recipe.training;
         let progress = &self.progress;
@@ -214,41 +259,50 @@ impl<'a, T: Task> Session<'a, T> {
     fn update(&mut self, rows: &[usize]) -> Result<(), TrainError> {
         let started = Instant::now();
         let step = self.progress.step + 1;
+        let ranks = self.run.ranks;
+        let share = ranks.part(rows.len());
+        let own = share.len();
         let update = Update {
             recipe: &self.recipe,
             rows,
+            share,
             step,
             training: &self.training,
             device: self.run.device,
             baseline: self.progress.baseline,
         };
-        let batch = self.task.loss(&self.data, self.model(), &update);
-        let mean = f64::from(batch.loss.clone().into_scalar::<f32>());
+        let batch = (own > 0).then(|| self.task.loss(&self.data, self.model(), &update));
+        let outcomes = ranks.gather(&Outcome::of(batch.as_ref(), own))?;
+        let joined = Joined::of(&outcomes);
+        let mean = joined.loss;
         if !mean.is_finite() {
             return Err(TrainError::Loss { loss: mean, step });
         }
-        let gradients = batch.loss.backward();
+        let share = batch.and_then(|batch| joined.share_of(batch));
+        let gradients = share.map(|share| share.backward());
         let rate = self
             .progress
             .schedule
             .learning_rate(&self.recipe.schedule, step);
         // Moved out, not cloned: weights with a single owner are updated in place.
         let model = self.model.take().expect(AWAY);
-        let (model, norm) = self.optimizer.update(model, gradients, rate)?;
+        let gradients = parallel::gradients(&model, gradients);
+        let (model, gradients) = parallel::sum(ranks, model, gradients, &joined, own)?;
+        let (model, norm) = self.optimizer.step(model, gradients, rate)?;
         self.model = Some(model);
         let seconds = started.elapsed().as_secs_f64();
         let progress = &mut self.progress;
         progress.step = step;
         progress.seconds += seconds;
         progress.update_seconds += seconds;
-        progress.tokens += batch.tokens as u64;
-        progress.baseline = batch.baseline;
+        progress.tokens += joined.tokens as u64;
+        progress.baseline = joined.baseline;
         let window = &mut progress.window;
-        window.loss += mean * batch.predictions as f64;
-        window.negative_log_likelihood += batch.negative_log_likelihood;
+        window.loss += mean * joined.predictions as f64;
+        window.negative_log_likelihood += joined.negative_log_likelihood;
         window.gradient_norm += norm;
-        window.predictions += batch.predictions as u64;
-        window.tokens += batch.tokens as u64;
+        window.predictions += joined.predictions as u64;
+        window.tokens += joined.tokens as u64;
         window.updates += 1;
         window.seconds += seconds;
         Ok(())
@@ -257,7 +311,7 @@ impl<'a, T: Task> Session<'a, T> {
     /// Judges the model, remembers it if it is the best so far, and keeps it for averaging.
     fn judge(&mut self) -> Result<(), TrainError> {
         self.progress.validated = self.progress.step;
-        let arrays = weights::collect(self.model());
+        let arrays = self.is_first().then(|| weights::collect(self.model()));
         let started = Instant::now();
         if let Some((verdict, attention)) = self.validate(self.model())? {
             self.progress.seconds += started.elapsed().as_secs_f64();
@@ -275,7 +329,9 @@ impl<'a, T: Task> Session<'a, T> {
                     step: self.progress.step,
                     measure,
                 });
-                self.write_model(BEST, &arrays)?;
+                if let Some(arrays) = &arrays {
+                    self.write_model(BEST, arrays)?;
+                }
             }
             if !verdict.lines.is_empty() {
                 let file = format!("step-{}.txt", self.progress.step);
@@ -284,7 +340,7 @@ impl<'a, T: Task> Session<'a, T> {
             let metrics = self.metrics(&verdict, attention, improved);
             self.tell(Event::Validation(metrics))?;
         }
-        self.keep_recent(&arrays)
+        self.keep_recent(arrays.as_ref())
     }
 
     /// Judges `model`, and measures what it looks at.
@@ -299,13 +355,18 @@ impl<'a, T: Task> Session<'a, T> {
             &model,
             &self.recipe,
             self.run.device,
+            self.run.ranks,
         )?;
         let Some(verdict) = verdict else {
             return Ok(None);
         };
-        // One example after the other: the maps of all together could be large.
+        // One example after the other: the maps of all together could be large. Only rank 0 tells what it measures.
+        let examples = match self.is_first() {
+            true => self.recipe.validation.diagnose.unwrap_or(0),
+            false => 0,
+        };
         let mut layers = Layers::default();
-        for row in 0..self.recipe.validation.diagnose.unwrap_or(0) {
+        for row in 0..examples {
             let seen =
                 self.task
                     .look(&self.data, &self.description, &model, row, self.run.device)?;
@@ -354,30 +415,33 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     /// Keeps the model of this validation and forgets the oldest one beyond `training.average`.
-    fn keep_recent(&mut self, arrays: &Arrays) -> Result<(), TrainError> {
+    fn keep_recent(&mut self, arrays: Option<&Arrays>) -> Result<(), TrainError> {
         let keep = self.recipe.training.average;
         if keep > 1 {
-            files::create_folder(&self.run.folder.join(RECENT))?;
-            self.write_model(&recent(self.progress.step), arrays)?;
+            if let Some(arrays) = arrays {
+                files::create_folder(&self.run.folder.join(RECENT))?;
+                self.write_model(&recent(self.progress.step), arrays)?;
+            }
             self.progress.recent.push(self.progress.step);
         }
         while self.progress.recent.len() > keep {
             let oldest = self.progress.recent.remove(0);
-            // An error is ignored: the file may be gone already.
-            let _ = fs::remove_file(self.run.folder.join(recent(oldest)));
+            if self.is_first() {
+                // An error is ignored: the file may be gone already.
+                let _ = fs::remove_file(self.run.folder.join(recent(oldest)));
+            }
         }
         Ok(())
     }
 
     /// Writes the finished model: the average of the kept ones if it is no worse than the best.
     fn finish(&mut self) -> Result<PathBuf, TrainError> {
-        let best = self.run.folder.join(BEST);
-        let mut chosen = match best.is_file() {
-            true => self.read_model(BEST)?,
-            false => weights::collect(self.model()),
-        };
+        let mut chosen = self.from_first(|| match self.run.folder.join(BEST).is_file() {
+            true => self.read_model(BEST),
+            false => Ok(weights::collect(self.model())),
+        })?;
         if self.progress.recent.len() > 1 {
-            let average = self.average()?;
+            let average = self.from_first(|| self.average())?;
             let mut taken = true;
             let mut validation = None;
             if let Some(best) = self.progress.best {
@@ -399,8 +463,26 @@ impl<'a, T: Task> Session<'a, T> {
                 validation,
             })?;
         }
-        self.write_model(MODEL, &chosen)?;
+        if self.is_first() {
+            self.write_model(MODEL, &chosen)?;
+        }
         Ok(self.run.folder.join(MODEL))
+    }
+
+    /// The arrays that `make` gives on rank 0, which has the run folder, for all.
+    fn from_first(
+        &self,
+        make: impl FnOnce() -> Result<Arrays, TrainError>,
+    ) -> Result<Arrays, TrainError> {
+        let ranks = self.run.ranks;
+        if ranks.is_alone() {
+            return make();
+        }
+        let bytes = match ranks.is_first() {
+            true => weights::to_bytes(&make()?, HashMap::new(), Storage::F32)?,
+            false => vec![],
+        };
+        Ok(weights::from_bytes(&ranks.broadcast(bytes)?)?.0)
     }
 
     fn average(&self) -> Result<Arrays, TrainError> {
@@ -438,6 +520,9 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn write_lines(&self, file: &str, lines: &[String]) -> Result<(), TrainError> {
+        if !self.is_first() {
+            return Ok(());
+        }
         let folder = self.run.folder.join(VALIDATION);
         files::create_folder(&folder)?;
         let text: String = lines
@@ -454,6 +539,9 @@ impl<'a, T: Task> Session<'a, T> {
     fn save(&mut self) -> Result<(), TrainError> {
         let (optimizer, optimizer_step) = self.optimizer.state();
         self.progress.optimizer_step = optimizer_step;
+        if !self.is_first() {
+            return Ok(());
+        }
         let path = self.run.folder.join(LAST);
         let checkpoint = Checkpoint {
             progress: self.progress.clone(),
@@ -463,7 +551,7 @@ impl<'a, T: Task> Session<'a, T> {
         };
         checkpoint.save(&path)?;
         let step = self.progress.step;
-        (self.report)(&Event::Saved { step, path });
+        self.report(&Event::Saved { step, path });
         Ok(())
     }
 
@@ -489,7 +577,7 @@ impl<'a, T: Task> Session<'a, T> {
             last_update: [epochs, limits.steps].into_iter().flatten().min(),
             folder: self.run.folder.to_owned(),
         });
-        (self.report)(&event);
+        self.report(&event);
     }
 
     fn tell_window(&mut self) -> Result<(), TrainError> {
@@ -515,6 +603,9 @@ impl<'a, T: Task> Session<'a, T> {
 
     /// Reports an event to the caller and adds a line to `metrics.jsonl`.
     fn tell(&mut self, event: Event) -> Result<(), TrainError> {
+        if !self.is_first() {
+            return Ok(());
+        }
         let path = self.run.folder.join(METRICS);
         let mut line = serde_json::to_string(&event).expect("plain data serialises");
         line.push('\n');
@@ -524,11 +615,21 @@ impl<'a, T: Task> Session<'a, T> {
             .open(&path)
             .and_then(|mut file| file.write_all(line.as_bytes()))
             .map_err(|source| FileError::new(&path, "write", source))?;
-        (self.report)(&event);
+        self.report(&event);
         Ok(())
     }
 
-    fn summary(self, reason: Reason, model: Option<PathBuf>) -> Summary {
+    fn is_first(&self) -> bool {
+        self.run.ranks.is_first()
+    }
+
+    fn report(&mut self, event: &Event) {
+        if self.is_first() {
+            (self.report)(event);
+        }
+    }
+
+    fn summary(mut self, reason: Reason, model: Option<PathBuf>) -> Summary {
         let summary = Summary {
             step: self.progress.step,
             reason,
@@ -536,7 +637,7 @@ impl<'a, T: Task> Session<'a, T> {
             best: self.progress.best.map(|best| (best.step, best.measure)),
             model,
         };
-        (self.report)(&Event::Finished(summary.clone()));
+        self.report(&Event::Finished(summary.clone()));
         summary
     }
 }

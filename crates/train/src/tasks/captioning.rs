@@ -17,11 +17,10 @@ use regard_models::{
     RoleOf, TargetBatch,
     image::{Captioner, CaptionerSizes},
 };
-use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Describe, Task, Update, Verdict, fingerprint, with_reward};
+use super::{BatchLoss, Contents, Describe, Task, Term, Update, Verdict, fingerprint, reward};
 use crate::{
     captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
     corpus::{Batches, FilterReport, Random},
@@ -32,6 +31,7 @@ use crate::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
         tokenizers_entry,
     },
+    ranks::Ranks,
     recipe::{self, CaptionData, Measure, Recipe, SceneData, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -342,25 +342,11 @@ impl Task for Captioning {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let words = |bytes: &[u8]| -> Vec<u32> { bytes.iter().map(|&byte| byte.into()).collect() };
-        let rows: Vec<Vec<u32>> = match &data.train {
-            // Everything follows from the configuration and the seed.
-            CaptionedImages::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
-            CaptionedImages::Files(examples) => {
-                let texts = |example: &Example| {
-                    let texts = example.captions.iter().map(|phrase| phrase.text.as_str());
-                    texts.collect::<Vec<_>>().join("\n")
-                };
-                let of_example = |example: &Example| {
-                    [
-                        words(pixels(example).pixels()),
-                        words(texts(example).as_bytes()),
-                    ]
-                };
-                examples.iter().flat_map(of_example).collect()
-            }
-        };
-        fingerprint(rows.iter().map(Vec::as_slice))
+        images_fingerprint(&data.train)
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        data.validation.as_ref().map_or(0, images_fingerprint)
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -375,11 +361,16 @@ impl Task for Captioning {
 
     fn loss(&self, data: &Data, model: &Captioner, update: &Update<'_>) -> BatchLoss {
         let settings = &update.recipe.training;
-        let mut noise = DropoutRng::seeded(Random::new(&[settings.seed, update.step]).next_u64());
+        let mut noise = update.noise(Random::new(&[settings.seed, update.step]).next_u64());
+        // All, as captions are padded to the longest one of the batch.
         let examples = update.rows.par_iter().map(|&row| data.example(row));
         let (images, ids): (Vec<Image>, Vec<Vec<u32>>) = examples.unzip();
+        let share = &update.share;
         let target = TargetBatch::new(&ids, &model.vocabulary(), update.training);
-        let images = data.preparation.tensor(&images, update.training);
+        let target = target.rows(share.clone());
+        let images = data
+            .preparation
+            .tensor(&images[share.clone()], update.training);
         let scored = model.forward(images, &target, &mut noise);
         let reinforced = scored.reinforced(&target, update.baseline);
         let weights = scored.weights.as_ref();
@@ -389,9 +380,10 @@ impl Task for Captioning {
             Some(penalty) => batch.loss + penalty,
             None => batch.loss,
         };
-        let (loss, baseline) = with_reward(loss, reinforced);
+        let (reward, baseline) = reward(reinforced, share.len());
+        let loss = Term::new(loss, batch.tokens);
         BatchLoss {
-            loss,
+            terms: [loss].into_iter().chain(reward).collect(),
             negative_log_likelihood: batch.nll,
             predictions: batch.tokens,
             tokens: batch.tokens,
@@ -406,6 +398,7 @@ impl Task for Captioning {
         model: &Captioner,
         recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let Some(images) = data.validation.as_ref().filter(|images| !images.is_empty()) else {
             return Ok(None);
@@ -419,7 +412,7 @@ impl Task for Captioning {
         };
         let captioner = ImageCaptioner::new(model.clone(), description.clone(), device);
         let count = settings.max_sentences.unwrap_or(usize::MAX);
-        let judged = captioner.judge(images, count, &search)?;
+        let judged = captioner.judge(images, count, &search, ranks)?;
         let looked = judged.looking.looks > 0;
         Ok(Some(Verdict {
             loss: judged.loss,
@@ -487,4 +480,27 @@ fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
     let images = images.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
     let size = [images[0].height(), images[0].width()];
     Ok(Preparation::new(size, Normalize::of(&images)?))
+}
+
+/// A hash of images and captions.
+fn images_fingerprint(images: &CaptionedImages) -> u64 {
+    let words = |bytes: &[u8]| -> Vec<u32> { bytes.iter().map(|&byte| byte.into()).collect() };
+    let rows: Vec<Vec<u32>> = match images {
+        // Everything follows from the configuration and the seed.
+        CaptionedImages::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+        CaptionedImages::Files(examples) => {
+            let texts = |example: &Example| {
+                let texts = example.captions.iter().map(|phrase| phrase.text.as_str());
+                texts.collect::<Vec<_>>().join("\n")
+            };
+            let of_example = |example: &Example| {
+                [
+                    words(pixels(example).pixels()),
+                    words(texts(example).as_bytes()),
+                ]
+            };
+            examples.iter().flat_map(of_example).collect()
+        }
+    };
+    fingerprint(rows.iter().map(Vec::as_slice))
 }

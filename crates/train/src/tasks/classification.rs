@@ -1,6 +1,6 @@
 //! The task of classification: labelled sentences, cross-entropy, accuracy.
 
-use std::path::PathBuf;
+use std::{ops::Range, path::PathBuf};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_config::Check;
@@ -11,7 +11,8 @@ use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Term, Update, Verdict,
+    fingerprint,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
@@ -21,6 +22,7 @@ use crate::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
         tokenizers_entry,
     },
+    ranks::Ranks,
     recipe::{self, LabelledData, Measure, Recipe, Split},
     sentence_classifier::{Description, SentenceClassifier},
     tokenizer::{SubwordTokenizer, TokenizerPair},
@@ -72,10 +74,17 @@ impl Encoded {
         Ok((encoded, report))
     }
 
-    /// The sentences and classes at `rows`.
+    fn fingerprint(&self) -> u64 {
+        let classes: Vec<u32> = self.classes.iter().map(|&class| class as u32).collect();
+        let sentences = self.sentences.iter().map(|one| one.source.as_slice());
+        fingerprint(sentences.chain([classes.as_slice()]))
+    }
+
+    /// The sentences and classes at the places `share` of `rows`.
     fn batch(
         &self,
         rows: &[usize],
+        share: Range<usize>,
         model: &AnyClassifier,
         device: &Device,
     ) -> (SourceBatch, Tensor<1, Int>, usize) {
@@ -83,10 +92,11 @@ impl Encoded {
             .iter()
             .map(|&row| self.sentences[row].source.clone())
             .collect();
-        let classes: Vec<i32> = rows.iter().map(|&row| self.classes[row] as i32).collect();
-        let classes = Tensor::from_data(TensorData::new(classes, [rows.len()]), device);
-        let tokens = ids.iter().map(|ids| ids.len() + 1).sum();
-        (batch(&ids, model, device), classes, tokens)
+        let own = &rows[share.clone()];
+        let classes: Vec<i32> = own.iter().map(|&row| self.classes[row] as i32).collect();
+        let classes = Tensor::from_data(TensorData::new(classes, [own.len()]), device);
+        let tokens = ids[share.clone()].iter().map(|ids| ids.len() + 1).sum();
+        (batch(&ids, model, device).rows(share), classes, tokens)
     }
 }
 
@@ -228,14 +238,11 @@ impl Task for Classification {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let classes: Vec<u32> = data
-            .train
-            .classes
-            .iter()
-            .map(|&class| class as u32)
-            .collect();
-        let sentences = data.train.sentences.iter().map(|one| one.source.as_slice());
-        fingerprint(sentences.chain([classes.as_slice()]))
+        data.train.fingerprint()
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        data.validation.as_ref().map_or(0, Encoded::fingerprint)
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -251,18 +258,22 @@ impl Task for Classification {
     fn loss(&self, data: &Data, model: &AnyClassifier, update: &Update<'_>) -> BatchLoss {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
-        let (source, classes, tokens) = data.train.batch(update.rows, model, update.training);
+        let mut noise = update.noise(random.next_u64());
+        let share = update.share.clone();
+        let (source, classes, tokens) =
+            data.train.batch(update.rows, share, model, update.training);
         let classified = model.forward(&source, &mut noise);
         let smoothing = settings.label_smoothing as f32;
         let batch = bridge::cross_entropy_mean(classified.logits, classes, NO_CLASS, smoothing);
+        let loss = match classified.penalty {
+            Some(penalty) => batch.loss + penalty,
+            None => batch.loss,
+        };
+        let predictions = update.share.len();
         BatchLoss {
-            loss: match classified.penalty {
-                Some(penalty) => batch.loss + penalty,
-                None => batch.loss,
-            },
+            terms: vec![Term::new(loss, predictions)],
             negative_log_likelihood: batch.nll,
-            predictions: update.rows.len(),
+            predictions,
             tokens,
             baseline: None,
         }
@@ -275,19 +286,29 @@ impl Task for Classification {
         model: &AnyClassifier,
         _recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let Some(set) = &data.validation else {
             return Ok(None);
         };
         let labels = &description.labels;
+        let judge = |rows: &Vec<usize>| {
+            let (source, classes, _) = set.batch(rows, 0..rows.len(), model, device);
+            let logits = model.forward(&source, &mut DropoutRng::none()).logits;
+            let sum = bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
+            let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
+            let best = best.into_data().iter::<i32>().collect();
+            (sum, best)
+        };
+        let batches = set.batches.sorted();
+        let judged: Vec<(f64, Vec<i32>)> = ranks.spread(&batches, |_, own| {
+            Ok::<_, TrainError>(own.iter().map(judge).collect())
+        })?;
         let mut found = vec![0; set.classes.len()];
         let mut sum = 0.0;
-        for rows in set.batches.sorted() {
-            let (source, classes, _) = set.batch(&rows, model, device);
-            let logits = model.forward(&source, &mut DropoutRng::none()).logits;
-            sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
-            let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
-            for (&row, class) in rows.iter().zip(best.into_data().iter::<i32>()) {
+        for (rows, (loss, classes)) in batches.iter().zip(judged) {
+            sum += loss;
+            for (&row, class) in rows.iter().zip(classes) {
                 found[row] = class as usize;
             }
         }

@@ -25,10 +25,11 @@ use regard_models::{
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 use super::{
-    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
     image_classification::{IMAGES, Stored},
 };
 use crate::{
@@ -38,6 +39,7 @@ use crate::{
     image_classifier::Preparation,
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError, entry, json_entry},
+    ranks::Ranks,
     recipe::{Measure, ObjectData, Recipe, SceneData, SceneSet, Split},
     tokenizer::TokenizerPair,
 };
@@ -283,54 +285,93 @@ pub struct Judged {
     pub lines: Vec<String>,
 }
 
-/// Judges `model`, which is on `device`, by `samples`; IoUs of masks are those in the model's size.
+/// Judges `model`, which is on `device`, by `samples`, which the `ranks` share; IoUs of masks are those in the model's size.
 ///
 /// # Errors
-/// A mask that is too large.
+/// A mask that is too large; ranks that are gone.
 pub fn judge(
     model: &AnyDetector,
     description: &Description,
     samples: &Samples,
     device: &Device,
-) -> Result<Judged, ImagesError> {
+    ranks: &dyn Ranks,
+) -> Result<Judged, TrainError> {
+    let rows: Vec<usize> = (0..samples.len()).collect();
+    let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
+    let judged = ranks.spread(&batches, |_, own| {
+        let judge = |rows: &&[usize]| judge_batch(model, description, &samples.all(rows), device);
+        own.iter()
+            .map(judge)
+            .collect::<Result<Vec<_>, TrainError>>()
+    })?;
+    let (mut by_boxes, mut by_masks, mut lines) = (vec![], vec![], vec![]);
+    let (mut sum, mut has_masks) = (0.0, true);
+    for batch in judged {
+        sum += batch.loss;
+        by_boxes.extend(batch.by_boxes);
+        has_masks &= batch.by_masks.is_some();
+        by_masks.extend(batch.by_masks.into_iter().flatten());
+        lines.extend(batch.lines);
+    }
+    Ok(Judged {
+        loss: sum / samples.len().max(1) as f64,
+        precision: AveragePrecision::of(&by_boxes, description.labels.len()),
+        mean_iou: match has_masks {
+            true => mean_iou(&by_masks, f64::from(SURE)),
+            false => None,
+        },
+        lines,
+    })
+}
+
+/// Some images, judged.
+#[derive(Serialize, Deserialize)]
+struct JudgedBatch {
+    /// The sum of the losses.
+    loss: f64,
+    by_boxes: Vec<DetectedImage>,
+    /// Of a model with masks.
+    by_masks: Option<Vec<DetectedImage>>,
+    lines: Vec<String>,
+}
+
+fn judge_batch(
+    model: &AnyDetector,
+    description: &Description,
+    samples: &[Sample],
+    device: &Device,
+) -> Result<JudgedBatch, TrainError> {
     let Description {
         labels,
         preparation,
         ..
     } = description;
-    let (mut by_boxes, mut by_masks, mut lines) = (vec![], vec![], vec![]);
-    let (mut sum, mut has_masks) = (0.0, true);
-    let rows: Vec<usize> = (0..samples.len()).collect();
-    for rows in rows.chunks(JUDGED) {
-        let samples = samples.all(rows);
-        let (images, targets) = batch(&samples, preparation, device);
-        let found = model.forward(images, &mut DropoutRng::none());
-        let loss = loss_of(model, &found, &targets, preparation.size);
-        let loss = loss.map_or(f32::NAN, |losses| losses.total.into_scalar::<f32>());
-        sum += f64::from(loss) * rows.len() as f64;
-        let guesses = Guess::all(found.last());
-        for (row, (sample, guesses)) in samples.iter().zip(guesses).enumerate() {
-            by_boxes.push(compared_by_boxes(sample, &guesses));
-            let sure: Vec<Guess> = guesses
-                .into_iter()
-                .filter(|guess| guess.score >= SURE)
-                .collect();
-            lines.push(in_words(&sure, labels));
-            let chosen: Vec<[usize; 2]> = sure.iter().map(|guess| [row, guess.query]).collect();
-            let masks = masks_of(model, &found, &chosen, preparation.size)?;
-            match masks {
-                Some(masks) => by_masks.push(compared_by_masks(sample, &sure, &masks)),
-                None => has_masks = false,
+    let (images, targets) = batch(samples, preparation, device);
+    let found = model.forward(images, &mut DropoutRng::none());
+    let loss = loss_of(model, &found, &targets, preparation.size);
+    let loss = loss.map_or(f32::NAN, |losses| losses.total.into_scalar::<f32>());
+    let (mut by_boxes, mut by_masks, mut lines) = (vec![], Some(vec![]), vec![]);
+    let guesses = Guess::all(found.last());
+    for (row, (sample, guesses)) in samples.iter().zip(guesses).enumerate() {
+        by_boxes.push(compared_by_boxes(sample, &guesses));
+        let sure: Vec<Guess> = guesses
+            .into_iter()
+            .filter(|guess| guess.score >= SURE)
+            .collect();
+        lines.push(in_words(&sure, labels));
+        let chosen: Vec<[usize; 2]> = sure.iter().map(|guess| [row, guess.query]).collect();
+        let masks = masks_of(model, &found, &chosen, preparation.size)?;
+        match (masks, &mut by_masks) {
+            (Some(masks), Some(by_masks)) => {
+                by_masks.push(compared_by_masks(sample, &sure, &masks));
             }
+            _ => by_masks = None,
         }
     }
-    Ok(Judged {
-        loss: sum / samples.len().max(1) as f64,
-        precision: AveragePrecision::of(&by_boxes, labels.len()),
-        mean_iou: match has_masks {
-            true => mean_iou(&by_masks, f64::from(SURE)),
-            false => None,
-        },
+    Ok(JudgedBatch {
+        loss: f64::from(loss) * samples.len() as f64,
+        by_boxes,
+        by_masks,
         lines,
     })
 }
@@ -577,29 +618,11 @@ impl Task for Detection {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let words = |bytes: &[u8]| -> Vec<u32> {
-            let word = |bytes: &[u8]| {
-                bytes
-                    .iter()
-                    .fold(0, |word, &byte| word << 8 | u32::from(byte))
-            };
-            bytes.chunks(4).map(word).collect()
-        };
-        let rows: Vec<Vec<u32>> = match &data.train {
-            Samples::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
-            Samples::Images(images) => {
-                let row = |sample: &Sample| {
-                    let objects = sample.objects.iter().flat_map(|object| {
-                        let class = object.class as u32;
-                        object.bounds.map(f32::to_bits).into_iter().chain([class])
-                    });
-                    let pixels = words(sample.image.pixels()).into_iter();
-                    pixels.chain(objects).collect()
-                };
-                images.iter().map(row).collect()
-            }
-        };
-        fingerprint(rows.iter().map(Vec::as_slice))
+        samples_fingerprint(&data.train)
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        samples_fingerprint(&data.validation)
     }
 
     fn contents<'a>(&self, data: &'a Data, _description: &'a Description) -> Contents<'a> {
@@ -614,31 +637,40 @@ impl Task for Detection {
 
     fn loss(&self, data: &Data, model: &AnyDetector, update: &Update<'_>) -> BatchLoss {
         let mut random = Random::new(&[update.recipe.training.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
+        let mut noise = update.noise(random.next_u64());
         let seed = random.next_u64();
-        let made = |(place, &row): (usize, &usize)| {
-            let sample = data.train.get(row);
+        let (device, rows) = (update.training, update.rows);
+        let made = |place: usize| {
+            let sample = data.train.get(rows[place]);
             let mut random = images::Random::new(seed, place as u64);
             match random.chance(data.flip) {
                 true => sample.flipped(),
                 false => sample,
             }
         };
-        let (device, rows) = (update.training, update.rows);
-        let samples: Vec<Sample> = rows.par_iter().enumerate().map(made).collect();
+        let places = update.share.clone().into_par_iter();
+        let samples: Vec<Sample> = places.map(made).collect();
         let (x, targets) = batch(&samples, &data.preparation, device);
         let found = model.forward(x, &mut noise);
         let losses = loss_of(model, &found, &targets, data.preparation.size);
-        let (loss, class) = match losses {
-            Some(losses) => (losses.total, f64::from(losses.class.into_scalar::<f32>())),
+        let (terms, class) = match losses {
+            Some(losses) => {
+                let class = f64::from(losses.class.into_scalar::<f32>());
+                let terms = losses.terms.map(|(mean, count)| Term { mean, count });
+                (terms.to_vec(), class)
+            }
             // The learner stops with an error.
-            None => (Tensor::full([1], f32::NAN, device), f64::NAN),
+            None => (
+                vec![Term::new(Tensor::full([1], f32::NAN, device), 1)],
+                f64::NAN,
+            ),
         };
+        let predictions = update.share.len();
         BatchLoss {
-            loss,
-            negative_log_likelihood: class * rows.len() as f64,
-            predictions: rows.len(),
-            tokens: rows.len(),
+            terms,
+            negative_log_likelihood: class * predictions as f64,
+            predictions,
+            tokens: predictions,
             baseline: None,
         }
     }
@@ -650,6 +682,7 @@ impl Task for Detection {
         model: &AnyDetector,
         _recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         if data.validation.is_empty() {
             return Ok(None);
@@ -659,7 +692,7 @@ impl Task for Detection {
             precision,
             mean_iou,
             lines,
-        } = judge(model, description, &data.validation, device)?;
+        } = judge(model, description, &data.validation, device, ranks)?;
         Ok(Some(Verdict {
             loss,
             quality: Quality::Detection {
@@ -757,4 +790,31 @@ mod tests {
         let compared = compared_by_boxes(&sample, &guesses);
         assert!((AveragePrecision::of(&[compared], 17).ap - 1.0).abs() < 1e-9);
     }
+}
+
+/// A hash of images and objects.
+fn samples_fingerprint(samples: &Samples) -> u64 {
+    let words = |bytes: &[u8]| -> Vec<u32> {
+        let word = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |word, &byte| word << 8 | u32::from(byte))
+        };
+        bytes.chunks(4).map(word).collect()
+    };
+    let rows: Vec<Vec<u32>> = match samples {
+        Samples::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+        Samples::Images(images) => {
+            let row = |sample: &Sample| {
+                let objects = sample.objects.iter().flat_map(|object| {
+                    let class = object.class as u32;
+                    object.bounds.map(f32::to_bits).into_iter().chain([class])
+                });
+                let pixels = words(sample.image.pixels()).into_iter();
+                pixels.chain(objects).collect()
+            };
+            images.iter().map(row).collect()
+        }
+    };
+    fingerprint(rows.iter().map(Vec::as_slice))
 }

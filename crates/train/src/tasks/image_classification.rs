@@ -19,13 +19,16 @@ use regard_nn::{bridge, dropout::DropoutRng};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
+};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
     image_classifier::{Description, ImageClassifier, Preparation},
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError, entry, json_entry},
+    ranks::Ranks,
     recipe::{ImageData, Measure, Recipe, Split, read_images},
     tokenizer::TokenizerPair,
 };
@@ -128,6 +131,21 @@ impl Labelled {
             part.classes.push(class);
         }
         taken
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let word = |bytes: &[u8]| {
+            let mut all = [0; 4];
+            all[..bytes.len()].copy_from_slice(bytes);
+            u32::from_le_bytes(all)
+        };
+        let images = self.images.iter().map(|image| {
+            let words: Vec<u32> = image.pixels().chunks(4).map(word).collect();
+            words
+        });
+        let classes = self.classes.iter().map(|&class| class as u32);
+        let rows: Vec<Vec<u32>> = images.chain([classes.collect()]).collect();
+        fingerprint(rows.iter().map(Vec::as_slice))
     }
 
     /// The classes of `rows`, `[batch]`.
@@ -315,18 +333,11 @@ impl Task for ImageClassification {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let word = |bytes: &[u8]| {
-            let mut all = [0; 4];
-            all[..bytes.len()].copy_from_slice(bytes);
-            u32::from_le_bytes(all)
-        };
-        let images = data.train.images.iter().map(|image| {
-            let words: Vec<u32> = image.pixels().chunks(4).map(word).collect();
-            words
-        });
-        let classes = data.train.classes.iter().map(|&class| class as u32);
-        let rows: Vec<Vec<u32>> = images.chain([classes.collect()]).collect();
-        fingerprint(rows.iter().map(Vec::as_slice))
+        data.train.fingerprint()
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        data.validation.fingerprint()
     }
 
     fn contents<'a>(&self, data: &'a Data, _description: &'a Description) -> Contents<'a> {
@@ -342,18 +353,23 @@ impl Task for ImageClassification {
     fn loss(&self, data: &Data, model: &AnyImageClassifier, update: &Update<'_>) -> BatchLoss {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
+        let mut noise = update.noise(random.next_u64());
         let seed = random.next_u64();
         let Labelled { images, .. } = &data.train;
-        let changed = |(place, &row): (usize, &usize)| {
-            let mut random = images::Random::new(seed, place as u64);
-            let changed = data.augment.apply(&images[row], &mut random);
-            changed.expect("the images of a data set have one size")
-        };
-        let changed: Vec<Image> = update.rows.par_iter().enumerate().map(changed).collect();
         let (device, rows) = (update.training, update.rows);
-        let mut x = data.preparation.tensor(&changed, device);
-        let classes = data.train.classes(rows, device);
+        // The images at some places of the batch, and their classes.
+        let at = |places: Vec<usize>| {
+            let changed = |&place: &usize| {
+                let mut random = images::Random::new(seed, place as u64);
+                let changed = data.augment.apply(&images[rows[place]], &mut random);
+                changed.expect("the images of a data set have one size")
+            };
+            let changed: Vec<Image> = places.par_iter().map(changed).collect();
+            let rows: Vec<usize> = places.iter().map(|&place| rows[place]).collect();
+            let classes = data.train.classes(&rows, device);
+            (data.preparation.tensor(&changed, device), classes)
+        };
+        let (x, classes) = at(update.share.clone().collect());
         let smoothing = settings.label_smoothing as f32;
         let loss_of = |logits: Tensor<2>, classes| {
             bridge::cross_entropy_mean(logits, classes, NO_CLASS, smoothing)
@@ -363,10 +379,17 @@ impl Task for ImageClassification {
         let (loss, nll) = if mixup > 0.0 {
             let share = beta(mixup, &mut images::Random::new(seed, u64::MAX));
             // Each image with its counterpart from the other end of the batch.
-            x = x.clone() * share + x.flip([0]) * (1.0 - share);
-            let logits = model.forward(x, &mut noise);
-            let own = loss_of(logits.clone(), classes.clone());
-            let other = loss_of(logits, classes.flip([0]));
+            let (other, other_classes) = match update.share.len() == rows.len() {
+                true => (x.clone().flip([0]), classes.clone().flip([0])),
+                false => at(update
+                    .share
+                    .clone()
+                    .map(|place| rows.len() - 1 - place)
+                    .collect()),
+            };
+            let logits = model.forward(x * share + other * (1.0 - share), &mut noise);
+            let own = loss_of(logits.clone(), classes);
+            let other = loss_of(logits, other_classes);
             (
                 own.loss * share + other.loss * (1.0 - share),
                 own.nll * share + other.nll * (1.0 - share),
@@ -375,11 +398,12 @@ impl Task for ImageClassification {
             let batch = loss_of(model.forward(x, &mut noise), classes);
             (batch.loss, batch.nll)
         };
+        let predictions = update.share.len();
         BatchLoss {
-            loss,
+            terms: vec![Term::new(loss, predictions)],
             negative_log_likelihood: nll,
-            predictions: rows.len(),
-            tokens: rows.len(),
+            predictions,
+            tokens: predictions,
             baseline: None,
         }
     }
@@ -391,24 +415,33 @@ impl Task for ImageClassification {
         model: &AnyImageClassifier,
         _recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let set = &data.validation;
         if set.images.is_empty() {
             return Ok(None);
         }
         let labels = &description.labels;
-        let mut found = vec![];
-        let mut sum = 0.0;
-        let rows: Vec<usize> = (0..set.images.len()).collect();
-        for rows in rows.chunks(JUDGED) {
+        let judge = |rows: &&[usize]| {
             let images = &set.images[rows[0]..rows[0] + rows.len()];
             let images = description.preparation.tensor(images, device);
             let logits = model.forward(images, &mut DropoutRng::none());
             let classes = set.classes(rows, device);
-            sum += bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
+            let sum = bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
             let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
-            found.extend(best.into_data().iter::<i32>().map(|class| class as usize));
-        }
+            let best = best.into_data();
+            (
+                sum,
+                best.iter::<i32>().map(|class| class as usize).collect(),
+            )
+        };
+        let rows: Vec<usize> = (0..set.images.len()).collect();
+        let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
+        let judged: Vec<(f64, Vec<usize>)> = ranks.spread(&batches, |_, own| {
+            Ok::<_, TrainError>(own.iter().map(judge).collect())
+        })?;
+        let sum: f64 = judged.iter().map(|(sum, _)| sum).sum();
+        let found: Vec<usize> = judged.into_iter().flat_map(|(_, found)| found).collect();
         let accuracy = Accuracy::of(&found, &set.classes, labels.len());
         Ok(Some(Verdict {
             loss: sum / found.len() as f64,

@@ -8,7 +8,7 @@
 //!
 //! Parts of a file begin at other places in every update: they are shifted together by a number that follows from (seed, update).
 
-use std::path::PathBuf;
+use std::{ops::Range, path::PathBuf};
 
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_config::Check;
@@ -22,7 +22,8 @@ use regard_trace::{AttentionMap, Kind, Trace};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Term, Update, Verdict,
+    fingerprint,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
@@ -32,6 +33,7 @@ use crate::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
         tokenizers_entry,
     },
+    ranks::Ranks,
     recipe::{Measure, Model, Recipe, TextData, Texts},
     tokenizer::{SubwordTokenizer, TokenizerPair},
     translator::axis,
@@ -220,10 +222,11 @@ impl Encoded {
         }
     }
 
-    /// What the model reads and should predict of the texts at `rows`, and how many tokens it reads and predicts.
+    /// What the model reads and should predict of the texts at the places `share` of `rows`, and how many tokens it reads and predicts.
     fn batch(
         &self,
         rows: &[usize],
+        share: Range<usize>,
         shift: usize,
         masked: f64,
         vocabulary: &Vocabulary,
@@ -243,14 +246,15 @@ impl Encoded {
                 _ => (text[..text.len() - 1].to_vec(), text[1..].to_vec()),
             })
             .collect();
-        let read = pairs.iter().map(|(read, _)| read.len()).sum();
+        let own = &pairs[share.clone()];
+        let read = own.iter().map(|(read, _)| read.len()).sum();
         let counted = |id: &&u32| **id != vocabulary.padding;
-        let predicted = pairs
+        let predicted = own
             .iter()
             .map(|(_, to)| to.iter().filter(counted).count());
         let predicted = predicted.sum();
         (
-            TextBatch::new(&pairs, vocabulary, device),
+            TextBatch::new(&pairs, vocabulary, device).rows(share),
             [read, predicted],
         )
     }
@@ -463,6 +467,10 @@ impl Task for LanguageModelling {
         fingerprint(data.train.ids.iter().map(Vec::as_slice))
     }
 
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        fingerprint(data.validation.ids.iter().map(Vec::as_slice))
+    }
+
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
         Contents {
             examples: "texts",
@@ -476,11 +484,12 @@ impl Task for LanguageModelling {
     fn loss(&self, data: &Data, model: &AnyTextModel, update: &Update<'_>) -> BatchLoss {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
+        let mut noise = update.noise(random.next_u64());
         let vocabulary = model.vocabulary();
         let shift = random.below(data.train.form.context);
         let (batch, [tokens, _]) = data.train.batch(
             update.rows,
+            update.share.clone(),
             shift,
             data.masked,
             &vocabulary,
@@ -490,7 +499,7 @@ impl Task for LanguageModelling {
         let scored = model.forward(batch.inputs, &batch.keep, &mut noise);
         let scored = scored.cross_entropy(batch.outputs, settings.label_smoothing);
         BatchLoss {
-            loss: scored.loss,
+            terms: vec![Term::new(scored.loss, scored.tokens)],
             negative_log_likelihood: scored.nll,
             predictions: scored.tokens,
             tokens,
@@ -506,18 +515,27 @@ impl Task for LanguageModelling {
         model: &AnyTextModel,
         recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let set = &data.validation;
         let vocabulary = model.vocabulary();
         let mut random = Random::new(&[recipe.training.seed, 0]);
-        let (mut sum, mut count) = (0.0, 0);
-        for rows in set.batches.sorted() {
-            let (batch, [_, predicted]) =
-                set.batch(&rows, 0, data.masked, &vocabulary, &mut random, device);
-            let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
-            sum += scored.cross_entropy(batch.outputs, 0.0).nll;
-            count += predicted;
-        }
+        let mut read = |rows: &[usize], share| {
+            set.batch(rows, share, 0, data.masked, &vocabulary, &mut random, device)
+        };
+        let batches = set.batches.sorted();
+        let judged: Vec<(f64, usize)> = ranks.spread(&batches, |begin, own| {
+            // The draws of masks follow each other.
+            batches[..begin].iter().for_each(|rows| drop(read(rows, 0..0)));
+            let judge = |rows: &Vec<usize>| {
+                let (batch, [_, predicted]) = read(rows, 0..rows.len());
+                let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
+                (scored.cross_entropy(batch.outputs, 0.0).nll, predicted)
+            };
+            Ok::<_, TrainError>(own.iter().map(judge).collect())
+        })?;
+        let sum: f64 = judged.iter().map(|(sum, _)| sum).sum();
+        let count: usize = judged.iter().map(|(_, count)| count).sum();
         let loss = sum / count.max(1) as f64;
         // Tokens that no part of the file holds count as the others.
         let all = match set.form.texts {

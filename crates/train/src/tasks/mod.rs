@@ -12,7 +12,7 @@ pub mod language_modelling;
 pub mod questions;
 pub mod translation;
 
-use std::fmt::Debug;
+use std::{fmt::Debug, ops::Range};
 
 use burn::tensor::{Device, Tensor};
 use regard_config::Check;
@@ -21,7 +21,7 @@ use regard_images::{
     data::{Broken, Loader, Loading},
 };
 use regard_models::{ModelError, Role, RoleOf};
-use regard_nn::weights::Arrays;
+use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use regard_trace::Trace;
 
 pub use captioning::Captioning;
@@ -37,6 +37,7 @@ use crate::{
     error::TrainError,
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError},
+    ranks::Ranks,
     recipe::{Model, Recipe},
     tokenizer::TokenizerPair,
 };
@@ -137,6 +138,9 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// A hash of the training examples, by which a resumed run finds out that they have changed.
     fn fingerprint(&self, data: &Self::Data) -> u64;
 
+    /// A hash of the validation examples, by which several processes find out that they differ.
+    fn validation_fingerprint(&self, data: &Self::Data) -> u64;
+
     /// The examples to train on.
     fn contents<'a>(
         &self,
@@ -144,11 +148,12 @@ pub trait Task: Debug + Send + Sync + 'static {
         description: &'a Self::Description,
     ) -> Contents<'a>;
 
-    /// The loss of the training examples at `rows`; everything random follows from the seed and the
-    /// number of the update.
+    /// The loss of the training examples of `update`; everything random follows from the seed, the number of the update and the row's
+    /// place in the batch, so that a row's share of the loss does not depend on the process that computes it.
     fn loss(&self, data: &Self::Data, model: &Self::Model, update: &Update<'_>) -> BatchLoss;
 
-    /// Judges `model`, which is on `device` without autodiff; `None` without validation data.
+    /// Judges `model`, which is on `device` without autodiff; `None` without validation data. The `ranks` share the examples
+    /// ([`spread`](trait@Ranks)), and all come to the same verdict.
     ///
     /// # Errors
     /// A model that cannot be judged.
@@ -159,6 +164,7 @@ pub trait Task: Debug + Send + Sync + 'static {
         model: &Self::Model,
         recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError>;
 
     /// What `model`, which is on `device` without autodiff, looks at in the validation example at `row`; `None` beyond the last one, and
@@ -244,15 +250,15 @@ pub trait Describe<R: Role>: Clone + Debug {
     fn sizes(&self) -> R::Sizes;
 }
 
-/// The loss with the term of REINFORCE and its baseline ([`Scored::reinforced`](regard_models::Scored::reinforced)), if there is one. Only
-/// the gradient of the term is wanted: its value is subtracted again, so that the reported loss stays as it is.
-fn with_reward(loss: Tensor<1>, reinforced: Option<(Tensor<1>, f32)>) -> (Tensor<1>, Option<f32>) {
+/// The term of REINFORCE over `rows` sentences and its baseline ([`Scored::reinforced`](regard_models::Scored::reinforced)), if there is
+/// one. Only the gradient of the term is wanted: its value is subtracted again, so that the reported loss stays as it is.
+fn reward(reinforced: Option<(Tensor<1>, f32)>, rows: usize) -> (Option<Term>, Option<f32>) {
     match reinforced {
         Some((term, baseline)) => {
             let no_value = term.clone() - term.detach();
-            (loss + no_value, Some(baseline))
+            (Some(Term::new(no_value, rows)), Some(baseline))
         }
-        None => (loss, None),
+        None => (None, None),
     }
 }
 
@@ -274,8 +280,10 @@ pub struct Contents<'a> {
 pub struct Update<'a> {
     /// The recipe of the run.
     pub recipe: &'a Recipe,
-    /// The training examples.
+    /// The training examples of the batch.
     pub rows: &'a [usize],
+    /// The places in `rows` that this process computes: all, unless there are several.
+    pub share: Range<usize>,
     /// The update's number, counted from 1.
     pub step: u64,
     /// The device with autodiff.
@@ -286,10 +294,40 @@ pub struct Update<'a> {
     pub baseline: Option<f32>,
 }
 
-/// The loss of a batch.
+impl Update<'_> {
+    /// The examples that this process computes.
+    pub fn own_rows(&self) -> &[usize] {
+        &self.rows[self.share.clone()]
+    }
+
+    /// Noise for the rows that this process computes: what they have in a pass over the whole batch, padded alike.
+    pub fn noise(&self, seed: u64) -> DropoutRng {
+        DropoutRng::seeded(seed).of_rows(self.share.clone(), self.rows.len())
+    }
+}
+
+/// A part of a loss: a mean.
+#[derive(Debug, Clone)]
+pub struct Term {
+    /// The mean, `[1]`.
+    pub mean: Tensor<1>,
+    /// How many things it is the mean of, or the sum of their weights: by this number the shares of several processes are joined.
+    pub count: f64,
+}
+
+impl Term {
+    /// The mean of `count` things.
+    pub fn new(mean: Tensor<1>, count: usize) -> Self {
+        let count = count as f64;
+        Self { mean, count }
+    }
+}
+
+/// The loss of a batch, or of a process' share of it.
+#[derive(Debug)]
 pub struct BatchLoss {
-    /// The loss that is minimised, `[1]`.
-    pub loss: Tensor<1>,
+    /// The loss that is minimised is the sum of these. They mean the same for every share.
+    pub terms: Vec<Term>,
     /// The sum of the negative log-likelihoods, nats.
     pub negative_log_likelihood: f64,
     /// The number of predictions that the loss is a mean of: target tokens, or sentences.

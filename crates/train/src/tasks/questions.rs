@@ -26,7 +26,9 @@ use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
+};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
@@ -37,6 +39,7 @@ use crate::{
         tokenizers_entry,
     },
     question_answerer::{Description, QuestionAnswerer, best, encode, words},
+    ranks::{Ranks, RanksError},
     recipe::{Measure, QuestionData, Recipe, SceneData, SceneSet, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -111,6 +114,40 @@ impl Asked {
             }
             Self::Images(images) => images[index].clone(),
         }
+    }
+
+    /// A hash of images, questions and answers.
+    fn fingerprint(&self) -> u64 {
+        let words = |bytes: &[u8]| {
+            let words = bytes.chunks(4).map(|bytes| {
+                let mut all = [0; 4];
+                all[..bytes.len()].copy_from_slice(bytes);
+                u32::from_le_bytes(all)
+            });
+            words.collect::<Vec<u32>>()
+        };
+        // Scenes follow from the recipe: the first ones tell others from them.
+        let images = match self {
+            Asked::Scenes(set) => set.len().min(16),
+            Asked::Images(images) => images.len(),
+        };
+        let length = vec![self.len() as u32];
+        let rows = (0..images).flat_map(|index| {
+            let shown = self.get(index);
+            let texts = shown
+                .questions
+                .iter()
+                .map(|one| words(one.phrase.text.as_bytes()));
+            let answers = shown
+                .questions
+                .iter()
+                .map(|one| words(one.answers.join("\n").as_bytes()));
+            let mut rows: Vec<Vec<u32>> = texts.chain(answers).collect();
+            rows.push(words(shown.image.pixels()));
+            rows
+        });
+        let rows: Vec<Vec<u32>> = rows.chain([length]).collect();
+        fingerprint(rows.iter().map(Vec::as_slice))
     }
 
     fn rows(&self, rows: &[usize]) -> Vec<Shown> {
@@ -233,7 +270,7 @@ impl Reader {
 }
 
 /// How good answers are.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Scores {
     accuracy: f64,
     /// Questions.
@@ -245,7 +282,7 @@ pub struct Scores {
 }
 
 /// How good answers are, all together and by kind of question.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct AnswerScores {
     /// Of all questions.
     pub all: Scores,
@@ -254,6 +291,15 @@ pub struct AnswerScores {
 }
 
 impl Scores {
+    fn with(self, other: Self) -> Self {
+        Self {
+            accuracy: self.accuracy + other.accuracy,
+            questions: self.questions + other.questions,
+            looking: self.looking.with(other.looking),
+            looking_at_boxes: self.looking_at_boxes.with(other.looking_at_boxes),
+        }
+    }
+
     /// The mean accuracy, 0 to 1; 0 if there is no question.
     pub fn accuracy(&self) -> f64 {
         self.accuracy / self.questions.max(1) as f64
@@ -458,36 +504,11 @@ impl Task for VisualQuestions {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let words = |bytes: &[u8]| {
-            let words = bytes.chunks(4).map(|bytes| {
-                let mut all = [0; 4];
-                all[..bytes.len()].copy_from_slice(bytes);
-                u32::from_le_bytes(all)
-            });
-            words.collect::<Vec<u32>>()
-        };
-        // Scenes follow from the recipe: the first ones tell others from them.
-        let images = match &data.train {
-            Asked::Scenes(set) => set.len().min(16),
-            Asked::Images(images) => images.len(),
-        };
-        let length = vec![data.train.len() as u32];
-        let rows = (0..images).flat_map(|index| {
-            let shown = data.train.get(index);
-            let texts = shown
-                .questions
-                .iter()
-                .map(|one| words(one.phrase.text.as_bytes()));
-            let answers = shown
-                .questions
-                .iter()
-                .map(|one| words(one.answers.join("\n").as_bytes()));
-            let mut rows: Vec<Vec<u32>> = texts.chain(answers).collect();
-            rows.push(words(shown.image.pixels()));
-            rows
-        });
-        let rows: Vec<Vec<u32>> = rows.chain([length]).collect();
-        fingerprint(rows.iter().map(Vec::as_slice))
+        data.train.fingerprint()
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        data.validation.as_ref().map_or(0, Asked::fingerprint)
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -502,15 +523,20 @@ impl Task for VisualQuestions {
 
     fn loss(&self, data: &Data, model: &AnyQuestionAnswerer, update: &Update<'_>) -> BatchLoss {
         let mut random = Random::new(&[update.recipe.training.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
         let shown = data.train.rows(update.rows);
-        let batch = data.reader.batch(&shown, model, update.training);
+        let (before, own) = (&shown[..update.share.start], &shown[update.share.clone()]);
+        // What is dropped are numbers of questions, not of images.
+        let count = |shown: &[Shown]| shown.iter().map(|one| one.questions.len()).sum::<usize>();
+        let first = count(before);
+        let mut noise =
+            DropoutRng::seeded(random.next_u64()).of_rows(first..first + count(own), count(&shown));
+        let batch = data.reader.batch(own, model, update.training);
         let questions = batch.questions.images.len();
         let logits = model.forward(batch.images, &batch.questions, &mut noise);
         let loss = binary_cross_entropy(logits, batch.targets);
         BatchLoss {
             negative_log_likelihood: f64::from(loss.clone().into_scalar::<f32>()),
-            loss: loss / questions.max(1) as f64,
+            terms: vec![Term::new(loss / questions.max(1) as f64, questions)],
             predictions: questions,
             tokens: batch.tokens,
             baseline: None,
@@ -524,6 +550,7 @@ impl Task for VisualQuestions {
         model: &AnyQuestionAnswerer,
         _recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let Some(set) = data.validation.as_ref().filter(|set| !set.is_empty()) else {
             return Ok(None);
@@ -532,7 +559,7 @@ impl Task for VisualQuestions {
             scores,
             loss,
             lines,
-        } = set.judge(description, model, device);
+        } = set.judge(description, model, device, ranks)?;
         let AnswerScores { all, kinds } = scores;
         let looking = all.looking;
         Ok(Some(Verdict {
@@ -576,7 +603,7 @@ impl Task for VisualQuestions {
 }
 
 /// Answers to all questions of a part, judged.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Judged {
     /// How good they are.
     pub scores: AnswerScores,
@@ -587,55 +614,84 @@ pub struct Judged {
 }
 
 impl Asked {
-    /// Asks `model` all questions, on `device` without autodiff.
+    /// Asks `model` all questions, on `device` without autodiff. The `ranks` share the images.
+    ///
+    /// # Errors
+    /// Ranks that are gone.
     pub fn judge(
         &self,
         description: &Description,
         model: &AnyQuestionAnswerer,
         device: &Device,
-    ) -> Judged {
+        ranks: &dyn Ranks,
+    ) -> Result<Judged, RanksError> {
         let reader = Reader::new(description);
-        let mut judged = Judged {
-            scores: AnswerScores::default(),
-            loss: 0.0,
-            lines: vec![],
-        };
         let rows: Vec<usize> = (0..self.len()).collect();
-        for rows in rows.chunks(JUDGED) {
-            let shown = self.rows(rows);
-            let batch = reader.batch(&shown, model, device);
-            if batch.questions.images.is_empty() {
-                continue;
-            }
-            let QuestionLook {
-                logits,
-                looks,
+        let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
+        let judged = ranks.spread(&batches, |_, own| {
+            let judge =
+                |rows: &&[usize]| self.judge_batch(rows, &reader, description, model, device);
+            Ok::<_, RanksError>(own.iter().map(judge).collect())
+        })?;
+        Ok(judged.into_iter().fold(Judged::default(), Judged::with))
+    }
+
+    fn judge_batch(
+        &self,
+        rows: &[usize],
+        reader: &Reader,
+        description: &Description,
+        model: &AnyQuestionAnswerer,
+        device: &Device,
+    ) -> Judged {
+        let mut judged = Judged::default();
+        let shown = self.rows(rows);
+        let batch = reader.batch(&shown, model, device);
+        if batch.questions.images.is_empty() {
+            return judged;
+        }
+        let QuestionLook {
+            logits,
+            looks,
+            grid,
+        } = model.look(batch.images, &batch.questions);
+        let loss = binary_cross_entropy(logits.clone(), batch.targets);
+        judged.loss = f64::from(loss.into_scalar::<f32>());
+        let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
+        let logits = numbers(logits);
+        let last = looks.into_iter().next_back().map(numbers);
+        let questions = shown.iter().flat_map(|shown| {
+            let questions = shown.questions.iter();
+            questions.map(move |question| (shown, question))
+        });
+        let logits = logits.chunks_exact(description.answers.len());
+        for (row, ((shown, question), logits)) in questions.zip(logits).enumerate() {
+            let answer = &description.answers[best(logits)];
+            let cells = grid[0] * grid[1];
+            let look = last.as_ref().map(|last| Region {
+                weights: &last[row * cells..][..cells],
                 grid,
-            } = model.look(batch.images, &batch.questions);
-            let loss = binary_cross_entropy(logits.clone(), batch.targets);
-            judged.loss += f64::from(loss.into_scalar::<f32>());
-            let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
-            let logits = numbers(logits);
-            let last = looks.into_iter().next_back().map(numbers);
-            let questions = shown.iter().flat_map(|shown| {
-                let questions = shown.questions.iter();
-                questions.map(move |question| (shown, question))
             });
-            let logits = logits.chunks_exact(description.answers.len());
-            for (row, ((shown, question), logits)) in questions.zip(logits).enumerate() {
-                let answer = &description.answers[best(logits)];
-                let cells = grid[0] * grid[1];
-                let look = last.as_ref().map(|last| Region {
-                    weights: &last[row * cells..][..cells],
-                    grid,
-                });
-                judged.scores.add(shown, question, answer, look);
-                judged
-                    .lines
-                    .push(format!("{} {answer}", question.phrase.text));
-            }
+            judged.scores.add(shown, question, answer, look);
+            judged
+                .lines
+                .push(format!("{} {answer}", question.phrase.text));
         }
         judged
+    }
+}
+
+impl Judged {
+    /// Both together.
+    fn with(mut self, other: Self) -> Self {
+        self.loss += other.loss;
+        self.lines.extend(other.lines);
+        self.scores.all = self.scores.all.with(other.scores.all);
+        for (kind, scores) in other.scores.kinds {
+            let of_kind = self.scores.kinds.entry(kind).or_default();
+            *of_kind = of_kind.with(scores);
+        }
+        self
     }
 }
 

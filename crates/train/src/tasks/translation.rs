@@ -6,11 +6,10 @@ use burn::{module::Module, tensor::Device};
 use regard_config::Check;
 use regard_evaluate::Bleu;
 use regard_models::{AnyGenerator, RoleOf, SourceBatch, TargetBatch, Vocabularies};
-use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 
 use super::{
-    BatchLoss, Contents, Describe, OF_IMAGES, Task, Update, Verdict, fingerprint, with_reward,
+    BatchLoss, Contents, Describe, OF_IMAGES, Task, Term, Update, Verdict, fingerprint, reward,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
@@ -21,6 +20,7 @@ use crate::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
         tokenizers_entry,
     },
+    ranks::Ranks,
     recipe::{self, Measure, Recipe, Split},
     tokenizer::TokenizerPair,
     translator::{Description, Languages, Translator, teacher_forced},
@@ -202,11 +202,11 @@ impl Task for Translation {
     }
 
     fn fingerprint(&self, data: &Data) -> u64 {
-        let sides = data
-            .pairs
-            .iter()
-            .flat_map(|pair| [&pair.source, &pair.target]);
-        fingerprint(sides.map(Vec::as_slice))
+        pairs_fingerprint(&data.pairs)
+    }
+
+    fn validation_fingerprint(&self, data: &Data) -> u64 {
+        pairs_fingerprint(data.validation.as_ref().map_or(&[], |set| &set.pairs))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -223,7 +223,8 @@ impl Task for Translation {
         let settings = &update.recipe.training;
         let vocabularies = model.vocabularies();
         let mut random = Random::new(&[settings.seed, update.step]);
-        let mut noise = DropoutRng::seeded(random.next_u64());
+        let mut noise = update.noise(random.next_u64());
+        // Also the rows of other processes are cut anew, as the draws follow each other.
         let (mut sources, mut targets): (Vec<_>, Vec<_>) = update
             .rows
             .iter()
@@ -245,25 +246,29 @@ impl Task for Translation {
                 }
             }
         }
-        let mut target = TargetBatch::new(&targets, &vocabularies.target, update.training);
+        let share = &update.share;
+        let source_on =
+            |device| SourceBatch::new(&sources, &vocabularies.source, device).rows(share.clone());
+        let target = TargetBatch::new(&targets, &vocabularies.target, update.training);
+        let mut target = target.rows(share.clone());
         if let Some(sampled) = &settings.scheduled_sampling {
             target = sampling::mix(
                 &model.valid(),
-                &sources,
+                &source_on(update.device),
                 target,
                 sampling::probability(sampled, update.step),
                 &mut random,
-                update.device,
-                update.training,
+                update,
             );
         }
-        let source = SourceBatch::new(&sources, &vocabularies.source, update.training);
+        let source = source_on(update.training);
         let scored = model.forward(&source, &target, &mut noise);
         let reinforced = scored.reinforced(&target, update.baseline);
         let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
-        let (loss, baseline) = with_reward(batch.loss, reinforced);
+        let (reward, baseline) = reward(reinforced, share.len());
+        let loss = Term::new(batch.loss, batch.tokens);
         BatchLoss {
-            loss,
+            terms: [loss].into_iter().chain(reward).collect(),
             negative_log_likelihood: batch.nll,
             predictions: batch.tokens,
             tokens: batch.tokens,
@@ -278,12 +283,13 @@ impl Task for Translation {
         model: &AnyGenerator,
         recipe: &Recipe,
         device: &Device,
+        ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let Some(set) = &data.validation else {
             return Ok(None);
         };
         let settings = &recipe.validation;
-        let (loss, _) = teacher_forced(model, &set.pairs, &set.batches, device);
+        let (loss, _) = teacher_forced(model, &set.pairs, &set.batches, device, ranks)?;
         let translator = Translator::new(model.clone(), description.clone(), device).looking(false);
         let search = recipe::Translation {
             beam: settings.beam,
@@ -295,11 +301,11 @@ impl Task for Translation {
             .max_sentences
             .unwrap_or(usize::MAX)
             .min(set.text.len());
-        let translations: Vec<String> = translator
-            .translate(&set.text.source()[..count], &search)?
-            .into_iter()
-            .map(|mut line| line.n_best.swap_remove(0).text)
-            .collect();
+        let translations = ranks.spread(&set.text.source()[..count], |_, own| {
+            let translated = translator.translate(own, &search)?.into_iter();
+            let best = translated.map(|mut line| line.n_best.swap_remove(0).text);
+            Ok::<Vec<String>, TrainError>(best.collect())
+        })?;
         let metric = Bleu {
             tokenizer: settings.tokenizer,
             lowercase: settings.lowercase,
@@ -337,6 +343,11 @@ impl Task for Translation {
         let mut found = found.map_err(TrainError::look)?;
         Ok(Some(found.swap_remove(0).n_best.swap_remove(0).trace))
     }
+}
+
+fn pairs_fingerprint(pairs: &[EncodedPair]) -> u64 {
+    let sides = pairs.iter().flat_map(|pair| [&pair.source, &pair.target]);
+    fingerprint(sides.map(Vec::as_slice))
 }
 
 /// Checks that there are files for both sides of every part, or a synthetic task.

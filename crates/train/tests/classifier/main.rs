@@ -12,6 +12,7 @@ use std::{
 use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_nn::weights;
+use regard_train::ranks::Alone;
 use regard_train::{
     Registry, SentenceClassifier, TrainError,
     corpus::LabelledText,
@@ -96,6 +97,7 @@ fn train_any(
         folder,
         device: &Device::flex(),
         stop: &stop,
+        ranks: &Alone,
     };
     let mut report = |event: &Event| match event {
         Event::Train(metrics) if Some(metrics.step) == stop_at => {

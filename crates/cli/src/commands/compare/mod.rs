@@ -19,6 +19,7 @@ use regard_train::{
     Registry,
     compare::{self, Contender, Measured, Standing},
     learner::{Event, Reason, Run},
+    ranks::Alone,
     recipe::Split,
     tasks::Translation,
 };
@@ -137,6 +138,7 @@ fn train(
         folder: &folder,
         device,
         stop,
+        ranks: &Alone,
     };
     let mut progress = (!options.quiet).then(|| Training::new(contender.recipe.training.minutes));
     let mut report = |event: &Event| {

@@ -17,6 +17,7 @@ use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
     output::{self, Output},
+    ranks,
 };
 
 /// Whether one of the models is a captioner.
@@ -88,7 +89,7 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure
         let captioner = Registry::default().captioner(&named.path, device)?;
         let images = images(&captioner, &named.path, split)?;
         let settings = options.search.over(captioner.settings());
-        let judged = captioner.judge(&images, usize::MAX, &settings)?;
+        let judged = captioner.judge(&images, usize::MAX, &settings, ranks::all())?;
         if let Some(path) = options.output.get(index) {
             let mut output = Output::file(path)?;
             for caption in &judged.captions {

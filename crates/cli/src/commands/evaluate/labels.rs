@@ -19,6 +19,7 @@ use crate::{
     arguments::{Evaluate, Named, Part},
     failure::{CommandError, Failure},
     output::{self, Output},
+    ranks,
 };
 
 /// Whether the options ask for labels: by a file of labelled sentences, or by a classifier as a model.
@@ -129,9 +130,12 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
     };
     let labels = classifier.description().labels.clone();
     let truth = text.classes(&labels)?;
-    let found = classifier.classify(text.sentences())?;
+    let found = ranks::all().spread(text.sentences(), |_, own| -> Result<_, Failure> {
+        let found = classifier.classify(own)?;
+        Ok(found.iter().map(|one| one.class).collect())
+    })?;
     Ok(Predictions {
-        found: found.iter().map(|one| one.class).collect(),
+        found,
         truth,
         labels,
         noun: "sentences",
@@ -155,13 +159,16 @@ fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predicti
         })?,
     };
     let decoding = description.preparation.decoding();
-    let mut found = vec![];
-    for examples in dataset.examples.chunks(AT_ONCE) {
-        let images = examples.iter().map(|example| example.image(&decoding));
-        let images: Vec<Image> = images.collect::<Result<_, _>>()?;
-        let classified = classifier.classify(&images)?;
-        found.extend(classified.iter().map(|one| one.class));
-    }
+    let found = ranks::all().spread(&dataset.examples, |_, own| -> Result<_, Failure> {
+        let mut found: Vec<usize> = vec![];
+        for examples in own.chunks(AT_ONCE) {
+            let images = examples.iter().map(|example| example.image(&decoding));
+            let images: Vec<Image> = images.collect::<Result<_, _>>()?;
+            let classified = classifier.classify(&images)?;
+            found.extend(classified.iter().map(|one| one.class));
+        }
+        Ok(found)
+    })?;
     let truth = dataset.examples.iter();
     Ok(Predictions {
         found,

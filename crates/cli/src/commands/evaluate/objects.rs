@@ -17,6 +17,7 @@ use crate::{
     arguments::{Evaluate, Part},
     failure::Failure,
     output::{self, Output},
+    ranks,
 };
 
 /// Whether a model that the options name is a detector.
@@ -97,7 +98,8 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
                     "--split: the recipe {name} names no such images; set data.objects.test and test_objects in it"
                 )));
             };
-            let judged = judge(detector.model(), detector.description(), &samples, device)?;
+            let (model, description) = (detector.model(), detector.description());
+            let judged = judge(model, description, &samples, device, ranks::all())?;
             let labels = detector.description().labels.clone();
             Ok((named.name.clone(), labels, samples.len(), judged))
         });

@@ -17,6 +17,7 @@ use crate::{
     arguments::{Evaluate, Named},
     failure::Failure,
     output::{self, Output},
+    ranks,
 };
 
 /// Whether a model of the options answers questions about images.
@@ -78,7 +79,12 @@ fn judge<'a>(
     let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let answerer = Registry::default().question_answerer(&named.path, device)?;
-        let judged = asked.judge(answerer.description(), answerer.model(), device);
+        let judged = asked.judge(
+            answerer.description(),
+            answerer.model(),
+            device,
+            ranks::all(),
+        )?;
         if let Some(path) = options.output.get(index) {
             let mut output = Output::file(path)?;
             for line in &judged.lines {

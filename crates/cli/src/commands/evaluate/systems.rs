@@ -1,6 +1,7 @@
 //! The translations that are scored.
 
 use std::{
+    fs,
     io::{self, IsTerminal},
     path::Path,
 };
@@ -14,6 +15,7 @@ use regard_train::{
     corpus::{CorpusError, ParallelText},
     translator::{Description, LineError},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     data::{Data, link},
@@ -25,6 +27,7 @@ use crate::{
     input, models,
     output::{self, Output},
     progress::Counter,
+    ranks,
 };
 
 /// Batches that are translated between two updates of the progress line.
@@ -98,6 +101,17 @@ pub fn read(named: &Named, data: &Data) -> Result<System, Failure> {
     })
 }
 
+/// A translated line.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    text: String,
+    /// Whether only its start was translated.
+    cut: bool,
+    /// Whether the model's words are not those of the source.
+    respelt: bool,
+    links: Option<Alignment>,
+}
+
 fn translate(
     name: &str,
     (model, description): (AnyGenerator, Description),
@@ -107,33 +121,66 @@ fn translate(
     output: Option<&Path>,
     device: &Device,
 ) -> Result<System, Failure> {
-    let mut output = output.map(Output::file).transpose()?;
+    let mut lines = vec![];
+    let mut output = match output {
+        Some(path) if options.resume => {
+            if path.exists() && ranks::is_first() {
+                let made = fs::read_to_string(path).map_err(|source| CommandError::Read {
+                    name: path.display().to_string(),
+                    source,
+                })?;
+                let whole = made.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                lines.extend(whole.map(|line| line.trim_end().to_owned()));
+            }
+            lines = ranks::all().gather(&lines)?.swap_remove(0);
+            if lines.len() > source.len() {
+                return Err(Failure::Usage(format!(
+                    "--resume: {} has {} lines, the source only {}; give the same source as before, or leave --resume out",
+                    path.display(),
+                    lines.len(),
+                    source.len()
+                )));
+            }
+            Some(Output::resumed(path)?.0)
+        }
+        path => path.map(Output::file).transpose()?,
+    };
     let settings = options.search.over(&description.translate);
     let translator = Translator::new(model, description, device).looking(data.gold.is_some());
     let text = ParallelText::new(source.to_vec(), data.references[0].clone())?;
-    let perplexity = translator.perplexity(&text)?;
+    let perplexity = translator.perplexity(&text, ranks::all())?;
     let shown = !options.quiet && io::stderr().is_terminal();
     let counter = Counter::up_to(source.len(), &format!("lines by {name}"), shown);
-    let mut lines = Vec::with_capacity(source.len());
     let mut links = vec![];
     let mut cut = 0;
     let mut respelt = 0;
-    for chunk in source.chunks(settings.batch_sentences.max(1) * BATCHES_AT_ONCE) {
-        let translated = translator
-            .translate(chunk, &settings)
-            .map_err(|error| numbered(error, &data.source_name, lines.len()))?;
-        for (source, mut translated) in chunk.iter().zip(translated) {
-            cut += usize::from(translated.cut_from.is_some());
-            let best = translated.n_best.swap_remove(0);
-            if data.gold.is_some() {
-                respelt += usize::from(!counts_alike(&best.trace, source));
-                links.push(alignment(&best.trace));
-            }
-            let text = best.text.replace(['\n', '\r'], " ");
+    let at_once = settings.batch_sentences.max(1) * BATCHES_AT_ONCE * ranks::all().count();
+    while lines.len() < source.len() {
+        let chunk = &source[lines.len()..source.len().min(lines.len() + at_once)];
+        let translated = ranks::all().spread(chunk, |begin, own| -> Result<_, Failure> {
+            let translated = translator
+                .translate(own, &settings)
+                .map_err(|error| numbered(error, &data.source_name, lines.len() + begin))?;
+            let aligned = data.gold.is_some();
+            let lines = own.iter().zip(translated).map(|(source, mut translated)| {
+                let best = translated.n_best.swap_remove(0);
+                Line {
+                    text: best.text.replace(['\n', '\r'], " "),
+                    cut: translated.cut_from.is_some(),
+                    respelt: aligned && !counts_alike(&best.trace, source),
+                    links: aligned.then(|| alignment(&best.trace)),
+                }
+            });
+            Ok(lines.collect())
+        })?;
+        for line in translated {
+            cut += usize::from(line.cut);
+            respelt += usize::from(line.respelt);
+            links.extend(line.links);
             if let Some(output) = &mut output {
-                output.line(&text)?;
+                output.line(&line.text)?;
             }
-            lines.push(text.trim_end().to_owned());
+            lines.push(line.text.trim_end().to_owned());
         }
         counter.set(lines.len());
     }

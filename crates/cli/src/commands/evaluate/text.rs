@@ -15,6 +15,7 @@ use crate::{
     output::{self, Output},
     pictures::write_drawing,
     progress::Counter,
+    ranks,
 };
 
 /// The most tokens of a window that is not asked for.
@@ -151,16 +152,22 @@ fn windows(
     let mut checked = Checked(Ok(()));
     let counter = Counter::up_to(tokens, "tokens", !options.quiet);
     let begun = Instant::now();
-    let mut done = 0;
-    for part in parts {
-        let each = |at: usize, found: Prediction| {
-            checked.add(|| score.add(found.loss, found.correct));
-            if (done + at).is_multiple_of(64) {
-                counter.set(done + at);
-            }
+    let windows = Windows { context, stride };
+    let of_part = |part| windows.of(part.ids.len()).map(move |window| (part, window));
+    let all: Vec<(&Part, Window)> = parts.iter().flat_map(of_part).collect();
+    let predictions = ranks::all().spread(&all, |_, own| -> Result<_, Failure> {
+        let mut done = 0;
+        let score = |(part, window): &(&Part, Window)| -> Result<_, Failure> {
+            let mut found: Vec<(f64, bool)> = vec![];
+            window.score(model, &part.ids, |_, of| found.push((of.loss, of.correct)))?;
+            done += found.len();
+            counter.set(done * ranks::all().count());
+            Ok(found)
         };
-        scoring::score(model, &part.ids, Windows { context, stride }, each)?;
-        done += part.ids.len();
+        own.iter().map(score).collect()
+    })?;
+    for (loss, correct) in predictions.into_iter().flatten() {
+        checked.add(|| score.add(loss, correct));
     }
     checked.0?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -247,16 +254,32 @@ fn running(
     let mut free = ByPosition::new(Conditioning::FreeRunning, length);
     let mut checked = Checked(Ok(()));
     let counter = Counter::up_to(2 * count, "texts", !options.quiet);
-    for (done, texts) in (0..).step_by(BATCH).zip(texts.chunks(BATCH)) {
-        for text in texts {
-            scoring::teacher_forced(model, text, prompt, |at, found| {
-                checked.add(|| forced.add(at, found.loss, found.correct));
+    let batches: Vec<&[&[u32]]> = texts.chunks(BATCH).collect();
+    let found = ranks::all().spread(&batches, |_, own| -> Result<_, Failure> {
+        let mut done = 0;
+        let score = |texts: &&[&[u32]]| -> Result<[Vec<(usize, f64, bool)>; 2], Failure> {
+            let (mut forced, mut free) = (vec![], vec![]);
+            for text in *texts {
+                scoring::teacher_forced(model, text, prompt, |at, found| {
+                    forced.push((at, found.loss, found.correct));
+                })?;
+            }
+            scoring::free_running(model, texts, prompt, |_, at, found| {
+                free.push((at, found.loss, found.correct));
             })?;
+            done += texts.len();
+            counter.set(2 * done * ranks::all().count());
+            Ok([forced, free])
+        };
+        own.iter().map(score).collect()
+    })?;
+    for [teacher_forced, free_running] in found {
+        for (at, loss, correct) in teacher_forced {
+            checked.add(|| forced.add(at, loss, correct));
         }
-        scoring::free_running(model, texts, prompt, |_, at, found| {
-            checked.add(|| free.add(at, found.loss, found.correct));
-        })?;
-        counter.set(2 * (done + texts.len()));
+        for (at, loss, correct) in free_running {
+            checked.add(|| free.add(at, loss, correct));
+        }
     }
     counter.finish();
     checked.0?;

@@ -387,6 +387,7 @@ fn wrong_caches_are_named() {
         dropout: Some(crate::Dropout {
             probability: 0.5,
             seed: 1,
+            first_batch: 0,
         }),
         ..none
     };

@@ -398,6 +398,7 @@ fn with_every_other_option() {
         let dropout = Some(Dropout {
             probability: 0.25,
             seed: 3,
+            first_batch: 0,
         });
         let masked = Attention {
             causal: true,

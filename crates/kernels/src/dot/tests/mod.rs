@@ -184,6 +184,7 @@ impl Options {
                     attention.dropout = Some(Dropout {
                         probability: 0.3,
                         seed: 5,
+                        first_batch: 0,
                     }),
                     "dropout",
                 )

@@ -197,6 +197,7 @@ fn a_packed_batch_is_its_sequences() {
         dropout: Some(Dropout {
             probability: 0.2,
             seed: 3,
+            first_batch: 0,
         }),
         offsets: Some(Offsets {
             query: &query_offsets,

@@ -93,6 +93,7 @@ fn wrong_arguments_are_named() {
             a.dropout = Some(Dropout {
                 probability: 1.0,
                 seed: 0,
+                first_batch: 0,
             })
         }),
         &["`dropout.probability`", "[0, 1)"],

@@ -315,6 +315,7 @@ fn optional() -> Vec<Case> {
         o.dropout = Some(Dropout {
             probability: 0.1,
             seed: 1,
+            first_batch: 0,
         });
     });
     cases

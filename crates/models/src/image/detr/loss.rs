@@ -66,8 +66,11 @@ impl Default for SetLoss {
 /// The loss of a batch.
 #[derive(Debug, Clone)]
 pub struct Losses {
-    /// What is minimised, `[1]`.
+    /// What is minimised, `[1]`: the sum of the two [`terms`](Self::terms).
     pub total: Tensor<1>,
+    /// The terms of classes, and those of boxes and masks, with their weights, `[1]` each; each with the number that it is a mean over:
+    /// the sum of the weights of the classes, and the objects.
+    pub terms: [(Tensor<1>, f64); 2],
     /// The class term of the last layer, `[1]`.
     pub class: Tensor<1>,
     /// `|b - b̂|_1` of the last layer, without its weight, `[1]`.
@@ -93,21 +96,24 @@ impl SetLoss {
         targets: &[Vec<Target>],
         masks: impl FnOnce(&[[usize; 2]]) -> Option<Tensor<3>>,
     ) -> Result<Losses, AssignmentError> {
-        let objects = targets.iter().map(Vec::len).sum::<usize>().max(1) as f64;
-        let mut total = None;
+        let count = targets.iter().map(Vec::len).sum::<usize>() as f64;
+        let objects = count.max(1.0);
+        let mut sums: Option<[Tensor<1>; 2]> = None;
+        let mut classes = 0.0;
         let mut last = None;
         for predicted in &found.layers {
             let pairs = self.matched(predicted, targets)?;
-            let class = self.class(predicted, targets, &pairs);
+            let class;
+            (class, classes) = self.class(predicted, targets, &pairs);
             let [l1, giou] = boxes(predicted, targets, &pairs).map(|sum| sum / objects);
-            let of_layer = class.clone() + l1.clone() * self.l1 + giou.clone() * self.giou;
-            total = Some(match total {
-                None => of_layer,
-                Some(total) => total + of_layer,
+            let placed = l1.clone() * self.l1 + giou.clone() * self.giou;
+            sums = Some(match sums {
+                None => [class.clone(), placed],
+                Some([all, others]) => [all + class.clone(), others + placed],
             });
             last = Some((class, l1, giou, pairs));
         }
-        let (mut total, (class, l1, giou, pairs)) = total
+        let ([all, mut others], (class, l1, giou, pairs)) = sums
             .zip(last)
             .expect("a detector predicts after at least one layer");
         let with_masks: Vec<&Pair> = pairs.iter().filter(|pair| pair.mask().is_some()).collect();
@@ -117,12 +123,13 @@ impl SetLoss {
             if let Some(drawn) = masks(&chosen) {
                 let terms = pixels(drawn, &with_masks).map(|sum| sum / objects);
                 let [focal, dice] = terms.clone();
-                total = total + focal * self.focal + dice * self.dice;
+                others = others + focal * self.focal + dice * self.dice;
                 mask = Some(terms);
             }
         }
         Ok(Losses {
-            total,
+            total: all.clone() + others.clone(),
+            terms: [(all, classes), (others, count)],
             class,
             l1,
             giou,
@@ -172,7 +179,12 @@ impl SetLoss {
     }
 
     /// The weighted mean of `-log p(target)`.
-    fn class(&self, predicted: &Predicted, targets: &[Vec<Target>], pairs: &[Pair]) -> Tensor<1> {
+    fn class(
+        &self,
+        predicted: &Predicted,
+        targets: &[Vec<Target>],
+        pairs: &[Pair],
+    ) -> (Tensor<1>, f64) {
         let [batch, queries, classes] = predicted.logits.dims();
         debug_assert_eq!(batch, targets.len());
         let rows = batch * queries;
@@ -193,7 +205,7 @@ impl SetLoss {
         let device = predicted.logits.device();
         let shares = Tensor::<2>::from_data(TensorData::new(shares, [rows, classes]), &device);
         let logs = log_softmax(predicted.logits.clone().reshape([rows, classes]), 1);
-        -(logs * shares).sum()
+        (-(logs * shares).sum(), sum)
     }
 }
 

@@ -337,6 +337,7 @@ impl Data {
                     a.dropout = Some(Dropout {
                         probability: 0.3,
                         seed: 5,
+                        first_batch: 0,
                     })
                 }
                 "relative" => {

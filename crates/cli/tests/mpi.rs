@@ -1,0 +1,225 @@
+//! The command started by `mpirun`, with 2 and 4 processes on this machine.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// A small task with everything random: dropout, and inputs that the model wrote itself.
+const RECIPE: &str = r#"
+[model]
+kind = "rnnsearch"
+embedding = 16
+hidden = 24
+attention_dimension = 16
+maxout = 16
+dropout = { embedding = 0.1, annotation = 0.1, output = 0.1 }
+[data.synthetic]
+task = "reverse"
+symbols = 6
+min_length = 2
+max_length = 5
+sentences = 320
+valid_sentences = 21
+test_sentences = 40
+[batch]
+sentences = 30
+[optimizer]
+kind = "adam"
+clip_norm = 1.0
+[schedule]
+kind = "constant"
+learning_rate = 0.003
+[training]
+threads = 1
+steps = 30
+validate_every = 10
+log_every = 1
+average = 2
+scheduled_sampling = { final_probability = 0.3, decay_steps = 10 }
+[validation]
+tokenizer = "none"
+"#;
+
+const REGARD: &str = env!("CARGO_BIN_EXE_regard");
+
+/// `mpirun` for `count` processes on a machine of any size.
+fn mpirun(count: usize, folder: &Path) -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+    command.args(["-n", &count.to_string()]).current_dir(folder);
+    command
+}
+
+/// The command in `folder`, by `count` processes, or without mpirun.
+fn regard(count: usize, folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = match count {
+        0 => {
+            let mut alone = Command::new(REGARD);
+            alone.current_dir(folder);
+            alone
+        }
+        _ => {
+            let mut command = mpirun(count, folder);
+            command.arg(REGARD);
+            command
+        }
+    };
+    command.args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Losses of all updates and validations.
+fn losses(folder: &Path, run: &str) -> Vec<f64> {
+    let lines = fs::read_to_string(folder.join(run).join("metrics.jsonl")).unwrap();
+    let values = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    values.filter_map(|value| value.get("loss")?.as_f64()).collect()
+}
+
+fn assert_alike(a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len());
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() <= 1e-4 * a.abs(), "{a} and {b}");
+    }
+}
+
+#[test]
+fn processes_make_the_losses_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("tiny.toml"), RECIPE).unwrap();
+    for (count, run) in [(0, "0"), (1, "1"), (2, "2"), (4, "4"), (2, "again")] {
+        let printed = regard(count, folder, &["train", "tiny.toml", "--folder", run, "-q"]);
+        assert_eq!(succeeded(&printed), format!("{run}/model.safetensors\n"), "by one process");
+        assert_eq!(text(&printed.stderr), "");
+    }
+    let alone = losses(folder, "0");
+    assert_eq!(alone.len(), 33);
+    assert_eq!(alone, losses(folder, "1"));
+    assert_alike(&alone, &losses(folder, "2"));
+    assert_alike(&alone, &losses(folder, "4"));
+    assert_eq!(losses(folder, "2"), losses(folder, "again"), "bit by bit");
+    let model = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
+    assert_eq!(model("2"), model("again"));
+    assert_eq!(model("0"), model("1"));
+
+    // The same work of inference: the same output, in the same order.
+    let lines: String = (0..90).map(|i| format!("a b c {}\n", ["d", "e f"][i % 2])).collect();
+    fs::write(folder.join("lines.txt"), &lines).unwrap();
+    for arguments in [
+        &["evaluate", "--model", "2", "--split", "test", "--tokenizer", "none"][..],
+        &["translate", "--model", "2", "--input", "lines.txt", "-q"],
+        &["translate", "--model", "2", "--input", "lines.txt", "-q", "--batch-sentences", "2"],
+    ] {
+        let one = succeeded(&regard(0, folder, arguments));
+        assert!(!one.is_empty());
+        for count in [2, 4] {
+            assert_eq!(succeeded(&regard(count, folder, arguments)), one, "{arguments:?}");
+        }
+    }
+
+    // A command that was interrupted goes on after the last whole line.
+    let whole = ["translate", "--model", "2", "--input", "lines.txt", "-q", "-o", "whole.txt"];
+    succeeded(&regard(0, folder, &whole));
+    let done = fs::read_to_string(folder.join("whole.txt")).unwrap();
+    fs::write(folder.join("part.txt"), &done[..done.len() / 3]).unwrap();
+    let resumed = ["translate", "--model", "2", "--input", "lines.txt", "-q", "-o", "part.txt", "--resume"];
+    for count in [2, 0] {
+        succeeded(&regard(count, folder, &resumed));
+        assert_eq!(fs::read_to_string(folder.join("part.txt")).unwrap(), done);
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_with_another_number_of_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("tiny.toml"), RECIPE).unwrap();
+    let whole = ["train", "tiny.toml", "--folder", "whole", "-q"];
+    succeeded(&regard(0, folder, &whole));
+    // Ctrl-C reaches the processes through mpirun.
+    let mut command = mpirun(2, folder);
+    command.args(["--mca", "odls_base_sigkill_timeout", "60", REGARD]);
+    command.args(["train", "tiny.toml", "--folder", "run", "--json"]);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(running.stdout.take().unwrap()).lines();
+    let reached = events.by_ref().map(Result::unwrap).any(|line| {
+        let event: Value = serde_json::from_str(&line).unwrap();
+        event["step"] == 5
+    });
+    assert!(reached, "each event is told once, by rank 0");
+    let interrupted = Command::new("kill").args(["-INT", &running.id().to_string()]).status();
+    assert!(interrupted.unwrap().success());
+    events.for_each(drop);
+    let ended = running.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    assert!(text(&ended.stderr).contains("interrupted and saved"), "{}", text(&ended.stderr));
+    let before = losses(folder, "run").len();
+    assert!((5..33).contains(&before), "{before}");
+    succeeded(&regard(4, folder, &["train", "--resume", "run", "-q"]));
+    assert_alike(&losses(folder, "whole"), &losses(folder, "run"));
+}
+
+#[test]
+fn other_files_on_one_process_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for rank in 0..4 {
+        let recipe = match rank {
+            2 => RECIPE.replace("hidden = 24", "hidden = 25"),
+            _ => RECIPE.to_owned(),
+        };
+        fs::write(folder.join(format!("{rank}.toml")), recipe).unwrap();
+    }
+    let own = format!("{REGARD} train ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}.toml --folder run");
+    let refused = mpirun(4, folder).args(["sh", "-c", &own]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    let expected = "error: rank 2 differs from rank 0 in the recipe: `hidden = 25` in place of `hidden = 24`";
+    assert!(said.contains(expected), "{said}");
+    assert!(!said.contains("rank 1:"), "it is said once: {said}");
+    assert!(!folder.join("run").exists());
+
+    // A command line that is wrong on all is explained once.
+    let refused = regard(2, folder, &["train", "0.toml", "--no-such-option"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert_eq!(said.matches("unexpected argument").count(), 1, "{said}");
+
+    let refused = regard(2, folder, &["explain", "scaled-dot"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("start this one without mpirun"));
+}
+
+#[test]
+fn a_process_that_dies_ends_all_and_leaves_the_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("tiny.toml"), RECIPE).unwrap();
+    let dying = format!(
+        "{REGARD} train tiny.toml --folder run --json --set training.steps=100000 & \
+         if [ ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} = 1 ]; then \
+           until [ \"$(wc -l < run/metrics.jsonl)\" -gt 25 ]; do sleep 0.1; done; kill -KILL $!; \
+         fi; wait $!"
+    );
+    let ended = mpirun(2, folder).args(["sh", "-c", &dying]).output().unwrap();
+    assert!(!ended.status.success(), "{}", text(&ended.stdout));
+    assert!(!text(&ended.stderr).is_empty(), "mpirun says which process died");
+    assert!(losses(folder, "run").len() > 20);
+    // The checkpoint of the last validation is whole: one process goes on with it.
+    let more = ["train", "--resume", "run", "-q", "--set", "training.steps=40"];
+    // It may be beyond update 40 already, and then only finishes.
+    assert_eq!(succeeded(&regard(0, folder, &more)), "run/model.safetensors\n");
+}

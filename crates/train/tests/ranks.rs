@@ -1,0 +1,359 @@
+//! Several processes as one, by threads that stand for them: the losses of one process, the same bits again, checkpoints, refusals.
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use burn::tensor::Device;
+use regard_nn::weights;
+use regard_train::{
+    Registry, TrainError,
+    learner::{Event, Reason, Run, Summary},
+    ranks::{Alone, Ranks, RanksError, Threads},
+    recipe::Recipe,
+};
+
+const REVERSE: &str = r#"
+[data.synthetic]
+task = "reverse"
+symbols = 6
+min_length = 2
+max_length = 6
+sentences = 200
+valid_sentences = 14
+[batch]
+sentences = 13
+[optimizer]
+kind = "adam"
+clip_norm = 1.0
+[schedule]
+kind = "constant"
+learning_rate = 0.003
+[training]
+steps = 24
+validate_every = 12
+log_every = 1
+average = 2
+label_smoothing = 0.1
+[validation]
+tokenizer = "none"
+beam = 2
+"#;
+
+const RNNSEARCH: &str = r#"
+[model]
+kind = "rnnsearch"
+embedding = 16
+hidden = 16
+attention_dimension = 16
+maxout = 16
+dropout = { embedding = 0.2, annotation = 0.2, output = 0.2 }
+"#;
+
+const TRANSFORMER: &str = r#"
+[model]
+kind = "transformer"
+d_model = 16
+encoder_layers = 2
+decoder_layers = 1
+heads = 2
+feed_forward = 32
+dropout = { embedding = 0.2, residual = 0.2, attention = 0.2, activation = 0.2 }
+"#;
+
+const LUONG: &str = r#"
+[model]
+kind = "luong"
+embedding = 16
+hidden = 16
+layers = 2
+dropout = { embedding = 0.2, layers = 0.2, annotation = 0.1, output = 0.2 }
+"#;
+
+fn parse(text: &str, overrides: &[&str]) -> Recipe {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let parsed = Registry::default().parse(text, "ranks.toml", &overrides);
+    parsed.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn train_as(
+    ranks: &dyn Ranks,
+    recipe: Option<&Recipe>,
+    folder: &Path,
+    stop_at: Option<u64>,
+) -> Result<Summary, TrainError> {
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &stop,
+        ranks,
+    };
+    let mut report = |event: &Event| {
+        assert!(ranks.is_first(), "rank 0 alone reports");
+        if let Event::Train(metrics) = event
+            && Some(metrics.step) == stop_at
+        {
+            stop.store(true, Ordering::SeqCst);
+        }
+    };
+    match recipe {
+        Some(recipe) => Registry::default().train(recipe, &run, &mut report),
+        None => Registry::default().resume(&[], &run, &mut report),
+    }
+}
+
+/// Trains with `count` ranks, each with its recipe; without any goes on with the run in `folder`.
+fn train(
+    count: usize,
+    recipe: impl Fn(usize) -> Option<Recipe> + Sync,
+    folder: &Path,
+    stop_at: Option<u64>,
+) -> Vec<Result<Summary, TrainError>> {
+    if count == 1 {
+        return vec![train_as(&Alone, recipe(0).as_ref(), folder, stop_at)];
+    }
+    let recipe = &recipe;
+    thread::scope(|scope| {
+        let running: Vec<_> = Threads::new(count)
+            .into_iter()
+            .map(|ranks| {
+                scope.spawn(move || {
+                    let recipe = recipe(ranks.rank());
+                    train_as(&ranks, recipe.as_ref(), folder, stop_at)
+                })
+            })
+            .collect();
+        let ended = running.into_iter().map(|thread| thread.join());
+        ended.map(|end| end.expect("no panic")).collect()
+    })
+}
+
+fn run(count: usize, recipe: &Recipe, folder: &Path) {
+    for ended in train(count, |_| Some(recipe.clone()), folder, None) {
+        assert_eq!(ended.unwrap().reason, Reason::Limit);
+    }
+}
+
+/// Every number of `metrics.jsonl` that does not depend on the clock, with its key.
+fn numbers(folder: &Path) -> Vec<(String, f64)> {
+    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let mut all = vec![];
+    for line in text.lines() {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        for key in ["step", "loss", "perplexity", "gradient_norm"] {
+            if let Some(number) = value.get(key).and_then(|number| number.as_f64()) {
+                all.push((key.to_owned(), number));
+            }
+        }
+    }
+    all
+}
+
+fn file(folder: &Path, name: &str) -> Vec<u8> {
+    fs::read(folder.join(name)).unwrap()
+}
+
+/// The weights of a file, as bits.
+fn bits(folder: &Path, name: &str) -> Vec<(String, Vec<u32>)> {
+    let (arrays, _) = weights::from_bytes(&file(folder, name)).unwrap();
+    let bits = |values: Vec<f32>| values.iter().map(|x| x.to_bits()).collect();
+    let named = arrays.into_iter();
+    named.map(|(name, array)| (name, bits(array.values))).collect()
+}
+
+/// Checks that two runs agree up to rounding, which grows with the updates.
+fn assert_alike(one: &Path, other: &Path, what: &str) {
+    let (one, other) = (numbers(one), numbers(other));
+    assert_eq!(one.len(), other.len(), "{what}");
+    assert!(one.len() > 20, "{what}");
+    for ((key, a), (_, b)) in one.iter().zip(&other) {
+        let allowed = 1e-4 * a.abs().max(1e-2);
+        assert!((a - b).abs() <= allowed, "{what}: {key} {a} and {b}");
+    }
+}
+
+/// The losses of one process with 2, 3 and 4, and the same bits from run to run.
+fn assert_joined(text: &str, overrides: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = parse(text, overrides);
+    let path = |name: &str| folder.path().join(name);
+    run(1, &recipe, &path("1"));
+    for count in [2, 3, 4] {
+        let name = count.to_string();
+        run(count, &recipe, &path(&name));
+        assert_alike(&path("1"), &path(&name), &format!("{overrides:?}, {count} ranks"));
+    }
+    run(3, &recipe, &path("again"));
+    assert_eq!(numbers(&path("3")), numbers(&path("again")));
+    for name in ["last.safetensors", "model.safetensors"] {
+        assert_eq!(bits(&path("3"), name), bits(&path("again"), name));
+    }
+}
+
+#[test]
+fn translation_by_rnnsearch() {
+    assert_joined(&format!("{RNNSEARCH}{REVERSE}"), &[]);
+}
+
+#[test]
+fn translation_by_a_transformer() {
+    assert_joined(&format!("{TRANSFORMER}{REVERSE}"), &[]);
+}
+
+#[test]
+fn translation_by_luong() {
+    assert_joined(&format!("{LUONG}{REVERSE}"), &[]);
+}
+
+#[test]
+fn sampled_inputs() {
+    let sampled = ["training.scheduled_sampling={ final_probability = 0.5, decay_steps = 4 }"];
+    assert_joined(&format!("{RNNSEARCH}{REVERSE}"), &sampled);
+}
+
+/// A batch of fewer rows than ranks: one has nothing to do.
+#[test]
+fn a_batch_smaller_than_the_ranks() {
+    assert_joined(
+        &format!("{RNNSEARCH}{REVERSE}"),
+        &["batch.sentences=3", "training.steps=70", "training.validate_every=35"],
+    );
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = parse(&format!("{RNNSEARCH}{REVERSE}"), &[]);
+    let path = |name: &str| folder.path().join(name);
+    run(1, &recipe, &path("whole"));
+    let parted = path("parted");
+    for ended in train(3, |_| Some(recipe.clone()), &parted, Some(7)) {
+        assert_eq!(ended.unwrap().reason, Reason::Interrupted, "all ranks stop");
+    }
+    for ended in train(2, |_| None, &parted, Some(15)) {
+        assert_eq!(ended.unwrap().reason, Reason::Interrupted);
+    }
+    for ended in train(4, |_| None, &parted, None) {
+        assert_eq!(ended.unwrap().reason, Reason::Limit);
+    }
+    assert_alike(&path("whole"), &parted, "resumed");
+    // With the same number it makes the same bits as without an interruption.
+    let (whole, halved) = (path("whole of 3"), path("halved"));
+    run(3, &recipe, &whole);
+    train(3, |_| Some(recipe.clone()), &halved, Some(9));
+    for ended in train(3, |_| None, &halved, None) {
+        assert_eq!(ended.unwrap().reason, Reason::Limit);
+    }
+    assert_eq!(numbers(&whole), numbers(&halved));
+    assert_eq!(bits(&whole, "model.safetensors"), bits(&halved, "model.safetensors"));
+}
+
+#[test]
+fn ranks_with_different_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{RNNSEARCH}{REVERSE}");
+    let differing = |extra: &'static str| {
+        let text = text.clone();
+        move |rank| match rank {
+            2 => Some(parse(&text, &[extra])),
+            _ => Some(parse(&text, &[])),
+        }
+    };
+    for (extra, what, found) in [
+        ("training.seed=9", "the recipe", "`seed = 9`"),
+        ("model.hidden=24", "the recipe", "`hidden = 24`"),
+    ] {
+        let run = folder.path().join("refused");
+        for ended in train(3, differing(extra), &run, None) {
+            let error = ended.unwrap_err();
+            let TrainError::Ranks(RanksError::Differ {
+                rank,
+                what: differs,
+                found: had,
+                ..
+            }) = &error
+            else {
+                panic!("{error}")
+            };
+            assert_eq!((*rank, differs.as_str(), had.as_str()), (2, what, found), "{error}");
+        }
+        assert!(!run.exists(), "nothing is left of it");
+    }
+}
+
+/// A rank that fails ends the others, and the last checkpoint stays.
+#[test]
+fn a_rank_that_is_gone_ends_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = parse(&format!("{RNNSEARCH}{REVERSE}"), &[]);
+    let refused = |rank| match rank {
+        // It goes on with a run, which is not there.
+        0 => None,
+        _ => Some(recipe.clone()),
+    };
+    let ended = train(3, refused, &run, None);
+    assert!(matches!(ended[0], Err(TrainError::NothingToResume(_))));
+    for other in &ended[1..] {
+        assert!(matches!(other, Err(TrainError::Ranks(RanksError::Gone))), "{other:?}");
+    }
+}
+
+#[test]
+fn sums_travel_as_computed() {
+    // More than a bucket, and no multiple of the ranks.
+    let length = (1 << 20) + 12_345;
+    for count in [2, 3, 5] {
+        let sent = thread::scope(|scope| {
+            let running: Vec<_> = Threads::new(count)
+                .into_iter()
+                .map(|ranks| {
+                    scope.spawn(move || {
+                        let seed = ranks.rank() as f32;
+                        let of = |seed: f32, i: usize| ((i % 1000) as f32 * 0.37 + seed).sin();
+                        let mut values: Vec<f32> = (0..length).map(|i| of(seed, i)).collect();
+                        let all: &dyn Ranks = &ranks;
+                        all.sum(&mut values).unwrap();
+                        for (i, &value) in values.iter().enumerate() {
+                            // In the order of the ranks, from 0 on.
+                            let sum = (0..count).fold(0.0f32, |sum, r| sum + of(r as f32, i));
+                            assert_eq!(value.to_bits(), sum.to_bits());
+                        }
+                        // All have sent.
+                        all.gather(&()).unwrap();
+                        ranks.sent()
+                    })
+                })
+                .collect();
+            running.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        });
+        // Each rank sends the pieces of others, and its sum to all others.
+        let computed = 4 * length * 2 * (count - 1);
+        assert_eq!(sent, computed as u64, "{count} ranks");
+    }
+}
+
+#[test]
+fn work_is_spread_in_order() {
+    let items: Vec<u64> = (0..11).collect();
+    for count in [1, 2, 4, 13] {
+        thread::scope(|scope| {
+            for ranks in Threads::new(count) {
+                let items = &items;
+                scope.spawn(move || {
+                    let all: &dyn Ranks = &ranks;
+                    let squares = all.spread(items, |begin, own| {
+                        assert_eq!(own.first().copied().unwrap_or(begin as u64), begin as u64);
+                        Ok::<Vec<u64>, RanksError>(own.iter().map(|x| x * x).collect())
+                    });
+                    let expected: Vec<u64> = items.iter().map(|x| x * x).collect();
+                    assert_eq!(squares.unwrap(), expected);
+                });
+            }
+        });
+    }
+}

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use regard_trace::diagnose::{flow_from, log, rollout, stacks};
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::{AttentionMap, LongMap, Trace};
 use regard_view::Heatmap;
 use regard_view::chart::{Chart, Series};
 use regard_view::training::{Along, Plot, plots as plots_of};
@@ -379,8 +379,10 @@ async fn axes(
     app.compute(move || {
         if let Some(entry) = &entry.long {
             let trace = &entry.trace;
-            return match trace.tokens().len() {
-                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace)).into_response()),
+            long_map(entry, asked.map)?;
+            let axes = [trace.queries(asked.map), trace.keys(asked.map)];
+            return match axes.map(|axis| axis.len()).into_iter().max().unwrap_or(0) {
+                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace, asked.map)).into_response()),
                 tokens => Err(bad(format!(
                     "{tokens} tokens are more than the page shows ({}): draw a part with `regard view --png`",
                     long::MOST_TOKENS
@@ -456,24 +458,29 @@ impl Drop for Waiting {
     }
 }
 
+/// A map of a long text.
+fn long_map(long: &Long, map: usize) -> Result<&LongMap, Refusal> {
+    let maps = long.trace.maps();
+    maps.get(map).ok_or_else(|| {
+        let sentence = format!("there is no map {map}; there are {}", maps.len());
+        Refusal(StatusCode::NOT_FOUND, sentence)
+    })
+}
+
 /// The head, the queries and the keys that are asked for of a long text.
 fn long_part(long: &Long, asked: &Request) -> Result<Part, Refusal> {
-    let maps = long.trace.maps();
-    let map = maps.get(asked.map).ok_or_else(|| {
-        let sentence = format!("there is no map {}; there are {}", asked.map, maps.len());
-        Refusal(StatusCode::NOT_FOUND, sentence)
-    })?;
+    let map = long_map(long, asked.map)?;
     let heads = data::indices(&asked.heads, map.heads().len(), "head").map_err(bad)?;
     let [head] = heads[..] else {
         return Err(bad(
             "of a long text one head is shown at a time: choose one",
         ));
     };
-    let length = long.trace.tokens().len();
+    let (queries, keys) = (long.trace.queries(asked.map), long.trace.keys(asked.map));
     Ok(Part {
         place: (asked.map, head),
-        queries: range(asked.q0, asked.q1, length)?,
-        keys: range(asked.k0, asked.k1, length)?,
+        queries: range(asked.q0, asked.q1, queries.len())?,
+        keys: range(asked.k0, asked.k1, keys.len())?,
     })
 }
 

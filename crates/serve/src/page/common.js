@@ -132,18 +132,18 @@ export async function weights(trace, map, heads, part) {
 
 // Of a long text: cells of a power of two tokens, counted from the first token. A request that is still under way is given up: its
 // window is no longer looked at.
-let underWay = null;
+const underWay = new Map();
 async function longWeights(trace, map, heads, part, about) {
-  const length = about.queries.labels.length;
-  const [a, b, c, d] = part ?? [0, length, 0, length];
+  const [Q, K] = [about.queries.labels.length, about.keys.labels.length];
+  const [a, b, c, d] = part ?? [0, Q, 0, K];
   const cell = 2 ** Math.max(Math.ceil(Math.log2(Math.max(b - a, d - c) / 1000)), 0);
   const [q0, k0] = [a, c].map((first) => Math.floor(first / cell) * cell);
-  const [q1, k1] = [b, d].map((last) => Math.min(Math.ceil(last / cell) * cell, length));
-  underWay?.abort();
-  underWay = new AbortController();
+  const [q1, k1] = [[b, Q], [d, K]].map(([last, length]) => Math.min(Math.ceil(last / cell) * cell, length));
+  underWay.get(map)?.abort();
+  underWay.set(map, new AbortController());
   const path = `api/trace/${trace.id}/window?${query({ map, heads, pool: state.cells, cell, q0, q1, k0, k1 })}`;
-  const found = await readWeights(await request(path, { signal: underWay.signal }));
-  return { ...found, cell, whole: cell === 1, part: [q0, q1, k0, k1], about, lowest: 1 / length };
+  const found = await readWeights(await request(path, { signal: underWay.get(map).signal }));
+  return { ...found, cell, whole: cell === 1, part: [q0, q1, k0, k1], about, lowest: 1 / K };
 }
 
 // The weights of the chosen queries (or keys) added up, for each key (or query).

@@ -12,7 +12,7 @@ use regard_view::{
     Heatmap,
     choice::{Choice, ChoiceError, Pick},
     gates::{self, Gates, GatesError},
-    html::{self, HtmlOptions},
+    html,
     image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
     long,
     png::{self, PngOptions},
@@ -301,14 +301,16 @@ impl Screen {
 /// Nothing to draw, or a file that cannot be written.
 pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
-        let traces: Vec<Trace> = entries
-            .iter()
-            .map(|entry| entry.trace.clone()) // a page merges words by itself, so that its reader can choose
-            .collect();
-        output::write_file(
-            path,
-            html::page(&traces, &HtmlOptions::default()).as_bytes(),
-        )?;
+        // The page merges words by itself, so that its reader can choose.
+        let named = entries.iter().map(|entry| {
+            let name = match entry.rank {
+                1 => format!("{}", entry.line),
+                rank => format!("{} ({rank})", entry.line),
+            };
+            (name, entry.trace.clone())
+        });
+        let page = regard_serve::page("What the model looked at", named.collect());
+        output::write_file(path, page.as_bytes())?;
     }
     write_figures(files, entries, &why_nothing(entries), |entry| {
         let trace = shown(&entry.trace, files.subwords);

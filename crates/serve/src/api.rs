@@ -24,6 +24,7 @@ use crate::changes::{Changes, OtherText};
 use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
+use crate::files::FILES;
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
@@ -38,96 +39,7 @@ const AT_ONCE: usize = 4;
 const MOST_TOKENS: usize = 256;
 
 /// The longest side of the image that the page gets, in pixels.
-const IMAGE_SIDE: usize = 1024;
-
-/// The files of the page.
-const FILES: [(&str, &str, &str); 17] = [
-    (
-        "/",
-        "text/html; charset=utf-8",
-        include_str!("page/index.html"),
-    ),
-    (
-        "/style.css",
-        "text/css; charset=utf-8",
-        include_str!("page/style.css"),
-    ),
-    (
-        "/app.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/app.js"),
-    ),
-    (
-        "/common.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/common.js"),
-    ),
-    (
-        "/map.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/map.js"),
-    ),
-    (
-        "/overview.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/overview.js"),
-    ),
-    (
-        "/head.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/head.js"),
-    ),
-    (
-        "/text.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/text.js"),
-    ),
-    (
-        "/image.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/image.js"),
-    ),
-    (
-        "/compare.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/compare.js"),
-    ),
-    (
-        "/query.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/query.js"),
-    ),
-    (
-        "/gradient.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/gradient.js"),
-    ),
-    (
-        "/generation.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/generation.js"),
-    ),
-    (
-        "/rollout.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/rollout.js"),
-    ),
-    (
-        "/training.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/training.js"),
-    ),
-    (
-        "/ask.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/ask.js"),
-    ),
-    (
-        "/explain.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/explain.js"),
-    ),
-];
+pub const IMAGE_SIDE: usize = 1024;
 
 /// Everything that requests share.
 pub struct App {
@@ -237,6 +149,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/gradients", get(all_gradients))
         .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
+        .route("/api/trace/{id}/generation/{format}", get(generation_file))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
@@ -276,6 +189,8 @@ struct Request {
     minutes: bool,
     layers: bool,
     direction: Direction,
+    /// Of a search: what was not taken, too.
+    all: bool,
     view: View,
     format: Format,
     trace2: Option<u64>,
@@ -302,6 +217,7 @@ impl Default for Request {
             minutes: false,
             layers: false,
             direction: Direction::From,
+            all: false,
             view: View::Head,
             format: Format::Svg,
             trace2: None,
@@ -764,8 +680,8 @@ async fn look(
 }
 
 /// The longest text whose layers are multiplied for rollout, and the longest whose flow is searched for, in tokens.
-const MOST_ROLLOUT: usize = 512;
-const MOST_FLOW: usize = 64;
+pub const MOST_ROLLOUT: usize = 512;
+pub const MOST_FLOW: usize = 64;
 
 /// The layers of self-attention that a map belongs to, lowest first.
 fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>, Refusal> {
@@ -817,18 +733,33 @@ async fn flowed(
     .await
 }
 
+/// The search that found a trace.
+fn searched(entry: &Entry) -> Result<Arc<data::Asked>, Refusal> {
+    let asked = entry.asked.clone();
+    let asked = asked.filter(|asked| !asked.proposals.is_empty());
+    let none = || "no search found this trace".to_owned();
+    asked.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, none()))
+}
+
+/// The tree of the search as a picture: what was taken, or all proposals.
+async fn generation_file(
+    State(app): State<Arc<App>>,
+    Path((id, format)): Path<(u64, Format)>,
+    asked: Asked,
+) -> Result<Response, Refusal> {
+    let (entry, request) = (app.entry(id)?, query(asked)?);
+    let search = searched(&entry)?;
+    app.compute(move || {
+        let title = entry.trace(false).target.clone();
+        let file = export::tree(&search, id, &title, request.all, format).map_err(bad)?;
+        Ok(saved(format, file))
+    })
+    .await
+}
+
 /// The tree of the search that found a trace.
 async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    let entry = app.entry(id)?;
-    let asked = entry.asked.clone();
-    let asked = asked
-        .filter(|asked| !asked.proposals.is_empty())
-        .ok_or_else(|| {
-            Refusal(
-                StatusCode::NOT_FOUND,
-                "no search found this trace".to_owned(),
-            )
-        })?;
+    let asked = searched(&*app.entry(id)?)?;
     app.compute(move || {
         let proposals: Vec<_> = (asked.proposals.iter())
             .map(|one| Proposed {

@@ -105,6 +105,11 @@ impl Entry {
         })
     }
 
+    /// Whether words have several pieces.
+    pub fn has_pieces(&self) -> bool {
+        merges(&self.pieces)
+    }
+
     /// What the list of traces says of it.
     pub fn summary(&self) -> Summary {
         let trace = &self.pieces;
@@ -124,7 +129,7 @@ impl Entry {
             score: trace.score.filter(|score| score.is_finite()),
             rank: trace.rank,
             image: (trace.image.as_ref()).map(|image| [image.width(), image.height()]),
-            pieces: merges(trace),
+            pieces: self.has_pieces(),
             long: self.long.is_some(),
             training: self.training.is_some(),
             maps: match &self.long {
@@ -271,7 +276,7 @@ pub struct HeadOverview {
 }
 
 impl MapOverview {
-    fn of(map: &AttentionMap, pool: Pool) -> Self {
+    pub fn of(map: &AttentionMap, pool: Pool) -> Self {
         let measured = heads(map);
         Self {
             heads: (measured.iter())

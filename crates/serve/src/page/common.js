@@ -1,4 +1,5 @@
 // State in the address, requests, colours, and the small parts of which the views are made.
+import { answers } from "./recorded.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -67,7 +68,11 @@ async function answer(response) {
   const { error } = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   throw new Told(error);
 }
+// A page that is a file has the answers beside it.
+export const recorded = $("recorded") && answers(JSON.parse($("recorded").textContent));
+export const imageAddress = (trace) => (recorded ? recorded.image(trace.id) : `api/trace/${trace.id}/image`);
 export async function request(path, options) {
+  if (recorded) return answer(await recorded.answer(path));
   const response = await fetch(path, options).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new Told("the server does not answer: has it been stopped?");
@@ -173,11 +178,12 @@ export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${t
 export async function saveTable(title, rows, columns, values, format, signed = false) {
   const body = JSON.stringify({ title, rows, columns, values, format, signed });
   const file = await (await request("api/table", { method: "POST", body })).blob();
-  const link = h("a", { href: URL.createObjectURL(file), download: `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const address = URL.createObjectURL(file);
+  download(address, `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}`);
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
-export const saveButtons = (save) => [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+export const download = (href, name) => h("a", { href, download: name }).click();
+export const saveButtons = (save) => !recorded && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
   h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) }))];
 
 /* ---- colours ---- */

@@ -504,7 +504,12 @@ impl ImageClassifier {
         });
         let (layers, shapes): (Vec<usize>, Vec<[usize; 3]>) = pairs.unzip();
         if shapes.len() < look.maps.len() || shapes.is_empty() {
-            let what = "factors of channels and positions, which this model has; expected one whose maps are of pairs of positions";
+            let what = match look.maps.is_empty() {
+                true => "a model without attention",
+                false => {
+                    "factors of channels and positions, which this model has; expected one whose maps are of pairs of positions"
+                }
+            };
             return Err(GradientError::Unserved(what).into());
         }
         let class = self.classified(look.logits)[0].class;

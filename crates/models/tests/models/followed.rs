@@ -5,11 +5,12 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData, activation::log_sigmoid};
 use regard_models::{
     AnyDetectorConfig, AnyImageClassifierConfig, AnyQuestionAnswererConfig, AnyTextModel,
-    AnyTextModelConfig, CaptionerSizes, DetectorSizes, ImageSizes, QuestionBatch, QuestionSizes,
-    SourceBatch, TargetBatch, Vocabulary,
+    AnyTextModelConfig, DetectorSizes, ImageSizes, QuestionBatch, QuestionSizes, SourceBatch,
+    TargetBatch, Vocabulary,
     gradient::{WeightGradients, log_probability, of_generator, of_maps, of_text_model},
     image::{
-        CaptionerConfig, DetrConfig, MapWeights, VisionTransformerConfig, VqaConfig,
+        CaptionerConfig, CaptionerSizes, DetrConfig, MapWeights, VisionTransformerConfig,
+        VqaConfig,
         captioner::CaptionDecoderKind,
         vqa::{BottomUpConfig, RegionAttention, StackedConfig},
     },

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -149,7 +150,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/gradients", get(all_gradients))
         .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
-        .route("/api/trace/{id}/generation/{format}", get(generation_file))
+        .route("/api/trace/{id}/generation/picture", get(generation_file))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
@@ -227,12 +228,28 @@ impl Default for Request {
     }
 }
 
-type Asked = Result<Query<Request>, QueryRejection>;
+/// A trace that is asked for, and what of it.
+struct Of {
+    app: Arc<App>,
+    entry: Arc<Entry>,
+    asked: Request,
+}
 
-fn query(asked: Asked) -> Result<Request, Refusal> {
-    asked
-        .map(|Query(request)| request)
-        .map_err(|rejection| bad(rejection.body_text()))
+impl FromRequestParts<Arc<App>> for Of {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let id = Path::from_request_parts(parts, app).await;
+        let Path(id) = id.map_err(|rejection: PathRejection| bad(rejection.body_text()))?;
+        let entry = app.entry(id)?;
+        let asked = Query::from_request_parts(parts, app).await;
+        let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
+        Ok(Self {
+            app: app.clone(),
+            entry,
+            asked,
+        })
+    }
 }
 
 fn map_of(trace: &Trace, index: usize) -> Result<&AttentionMap, Refusal> {
@@ -274,24 +291,14 @@ async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     .await
 }
 
-async fn overview(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn overview(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let owner = entry.clone();
     let _turn = owner.turn.lock().await;
     app.compute(move || Ok(Json(entry.overview(asked.words, asked.pool)).into_response()))
         .await
 }
 
-async fn axes(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn axes(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         if let Some(entry) = &entry.long {
             let trace = &entry.trace;
@@ -325,12 +332,7 @@ fn weights(rows: usize, columns: usize, values: &[f32]) -> Response {
     (headers, bytes).into_response()
 }
 
-async fn window(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn window(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let waiting = Waiting::default();
     let cancelled = waiting.0.clone();
     let _turn = match entry.long.is_some() {
@@ -400,12 +402,7 @@ fn long_part(long: &Long, asked: &Request) -> Result<Part, Refusal> {
     })
 }
 
-async fn sums(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn sums(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let map = map_of(entry.trace(asked.words), asked.map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
@@ -446,12 +443,7 @@ fn plots(log: &std::path::Path, asked: &Request) -> Result<Vec<Plot>, Refusal> {
     Ok(plots_of(&[("", &found)], along, asked.layers))
 }
 
-async fn training(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn training(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let none = || Refusal(StatusCode::NOT_FOUND, "this is no training".to_owned());
         let log = entry.training.as_ref().ok_or_else(none)?;
@@ -469,12 +461,7 @@ async fn training(
     .await
 }
 
-async fn picture(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
         if let Some(log) = &entry.training {
@@ -702,12 +689,7 @@ fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>
 }
 
 /// Rollout of the layers of a map, `[queries, keys]`.
-async fn joint(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let layers = layers(entry.trace(asked.words), asked.map, MOST_ROLLOUT)?;
         let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
@@ -718,12 +700,7 @@ async fn joint(
 }
 
 /// Flow through the layers of a map to one query, `[1, keys]`.
-async fn flowed(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn flowed(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let layers = layers(entry.trace(asked.words), asked.map, MOST_FLOW)?;
         let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
@@ -742,17 +719,12 @@ fn searched(entry: &Entry) -> Result<Arc<data::Asked>, Refusal> {
 }
 
 /// The tree of the search as a picture: what was taken, or all proposals.
-async fn generation_file(
-    State(app): State<Arc<App>>,
-    Path((id, format)): Path<(u64, Format)>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, request) = (app.entry(id)?, query(asked)?);
+async fn generation_file(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let search = searched(&entry)?;
     app.compute(move || {
         let title = entry.trace(false).target.clone();
-        let file = export::tree(&search, id, &title, request.all, format).map_err(bad)?;
-        Ok(saved(format, file))
+        let file = export::tree(&search, entry.id, &title, asked.all, asked.format);
+        Ok(saved(asked.format, file.map_err(bad)?))
     })
     .await
 }
@@ -923,13 +895,8 @@ async fn all_gradients(
 }
 
 /// Gradient times attention of the chosen heads of a map, added up, `[queries, keys]`.
-async fn gradient(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let asked = query(asked)?;
-    let entry = gradients(&app, app.entry(id)?).await?;
+async fn gradient(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
+    let entry = gradients(&app, entry).await?;
     app.compute(move || {
         let map = map_of(entry.trace(false), asked.map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;

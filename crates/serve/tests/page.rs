@@ -742,14 +742,13 @@ fn a_search_is_a_tree_with_maps() {
     page.click("[data-focus='order-all']", false);
     page.wait("document.querySelectorAll('.proposal').length === 24");
     // As files: what was taken, or everything.
-    for (all, boxes) in [("", 3), ("?all=true", 24)] {
-        let svg = server.get(&format!("/api/trace/0/generation/svg{all}"));
-        let svg = String::from_utf8(svg.body).unwrap();
+    let file = |asked: &str| server.get(&format!("/api/trace/0/generation/picture?{asked}"));
+    for (all, boxes) in [("format=svg", 3), ("format=svg&all=true", 24)] {
+        let svg = file(all).text();
         assert_eq!(svg.matches("<rect").count(), 1 + boxes);
     }
-    let png = server.get("/api/trace/0/generation/png");
-    assert!(png.body.starts_with(b"\x89PNG"));
-    let html = String::from_utf8(server.get("/api/trace/0/generation/html").body).unwrap();
+    assert!(file("format=png").body.starts_with(b"\x89PNG"));
+    let html = file("format=html").text();
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg"));
     // By keys along the best path, and a step with its alternatives.
     let leaf = tree["hypotheses"][0]["leaf"].as_u64().unwrap();

@@ -97,7 +97,7 @@ export async function viewGeneration(trace) {
 
   const map = trace.maps.length > 0 && await mapOf(trace);
   say(h("span", { className: "faint", textContent: "Choose a token to see what was proposed after it; choose a hypothesis to see its map." }));
-  const save = (format) => download(`api/trace/${trace.id}/generation/${format}?${query({ all: all ? "true" : "" })}`, `regard-generation.${format}`);
+  const save = (format) => download(`api/trace/${trace.id}/generation/picture?${query({ format, all: all ? "true" : "" })}`, `regard-generation.${format}`);
   return [tools(choice("Tokens", "order", [["taken", "Taken"], ["all", "All proposals"]], all ? "all" : "taken"), saveButtons(save),
     chosen !== null && h("button", { type: "button", className: "plain", textContent: "From the beginning", "data-focus": "node-none", onclick: () => set({ node: "" }) })),
   readout, tree, h("div", { className: "found" }, texts, step), map,

@@ -7,12 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use regard_trace::{AttentionMap, Axis, LongTrace, Trace};
+use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
 use regard_view::{
     Heatmap,
     choice::{Choice, ChoiceError, Pick},
     gates::{self, Gates, GatesError},
-    html::{self, HtmlOptions},
+    html,
     image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
     long,
     png::{self, PngOptions},
@@ -301,14 +301,16 @@ impl Screen {
 /// Nothing to draw, or a file that cannot be written.
 pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
-        let traces: Vec<Trace> = entries
-            .iter()
-            .map(|entry| entry.trace.clone()) // a page merges words by itself, so that its reader can choose
-            .collect();
-        output::write_file(
-            path,
-            html::page(&traces, &HtmlOptions::default()).as_bytes(),
-        )?;
+        // The page merges words by itself, so that its reader can choose.
+        let named = entries.iter().map(|entry| {
+            let name = match entry.rank {
+                1 => format!("{}", entry.line),
+                rank => format!("{} ({rank})", entry.line),
+            };
+            (name, entry.trace.clone())
+        });
+        let page = regard_serve::page("What the model looked at", named.collect());
+        output::write_file(path, page.as_bytes())?;
     }
     write_figures(files, entries, &why_nothing(entries), |entry| {
         let trace = shown(&entry.trace, files.subwords);
@@ -333,7 +335,11 @@ pub fn write_long(
         _ => true,
     };
     let maps = trace.maps().iter().enumerate();
-    let maps = maps.filter(|(_, map)| chosen(choice.layer, map.layer()));
+    let of_kind = |map: &LongMap| match choice.kind {
+        Pick::One(kind) => map.kind() == kind,
+        _ => true,
+    };
+    let maps = maps.filter(|(_, map)| of_kind(map) && chosen(choice.layer, map.layer()));
     let found: Vec<(usize, usize)> = maps
         .flat_map(|(index, map)| {
             let heads = map.heads().iter().enumerate();
@@ -341,13 +347,6 @@ pub fn write_long(
             heads.map(move |(head, _)| (index, head))
         })
         .collect();
-    let length = trace.tokens().len();
-    for (name, part) in [("queries", &queries), ("keys", &keys)] {
-        if part.as_ref().is_some_and(|part| part.end > length) {
-            let message = format!("--{name}: the text has {length} tokens");
-            return Err(Failure::Usage(message));
-        }
-    }
     let status = Status::new("maps", !quiet);
     let svg = match found[..] {
         [] => {
@@ -355,21 +354,29 @@ pub fn write_long(
             let layers = layers.map(|map| {
                 let heads = map.heads().iter().map(|head| (head + 1).to_string());
                 let heads = heads.collect::<Vec<_>>().join(", ");
-                format!("layer {}: heads {heads}", map.layer() + 1)
+                let kind = map.kind().name();
+                format!("{kind}, layer {}: heads {heads}", map.layer() + 1)
             });
             let kept = layers.collect::<Vec<_>>().join("; ");
             return Err(Failure::Usage(format!(
-                "no such layer or head; the trace has {kept}"
+                "no such map, layer or head; the trace has {kept}"
             )));
         }
         [(map, head)] => {
-            let [queries, keys] = [queries, keys].map(|part| part.unwrap_or(0..length));
+            let part = |name, part: Option<Range<usize>>, tokens: &Tokens| match part {
+                Some(part) if part.end > tokens.len() => Err(Failure::Usage(format!(
+                    "--{name}: the text has {} tokens",
+                    tokens.len()
+                ))),
+                part => Ok(part.unwrap_or(0..tokens.len())),
+            };
+            let queries = part("queries", queries, trace.queries(map))?;
+            let keys = part("keys", keys, trace.keys(map))?;
             let heatmap = long::head(trace, map, head, queries, keys, long::SIDE)?;
             svg::heatmap(&heatmap, &SvgOptions::default())
         }
         _ if queries.is_some() || keys.is_some() => {
-            let message =
-                "--queries and --keys are for the map of one head: choose --layer and --head";
+            let message = "--queries and --keys are for the map of one head: choose --layer and --head, and --map if there are several";
             return Err(Failure::Usage(message.to_owned()));
         }
         ref several => {

@@ -12,7 +12,7 @@ use burn::{
 };
 use regard_kernels::{
     KernelError,
-    stack::{ChangedHead, Observer},
+    stack::{ChangedHead, Observer, Stack},
 };
 use regard_nn::{
     bridge::{CrossEntropy, OutputWeights, output_cross_entropy_mean},
@@ -94,6 +94,9 @@ pub trait Packed: Debug + Send + Sync {
         encoder: Vec<ChangedHead>,
         decoder: Vec<ChangedHead>,
     ) -> Result<(), KernelError>;
+
+    /// The stacks of encoder and decoder that observers see; `None` before the encoder is [opened](Self::open).
+    fn stacks(&self) -> Option<[&Stack; 2]>;
 
     /// Reads the first sentence of `source` and writes that of `target`. The observers see the attention of the encoder and of the decoder.
     ///

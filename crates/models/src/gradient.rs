@@ -8,7 +8,10 @@
 
 use std::fmt;
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation::log_softmax};
+use burn::{
+    module::Module,
+    tensor::{DType, Device, Int, Tensor, TensorData, activation::log_softmax},
+};
 use regard_nn::{
     dropout::DropoutRng,
     mask::PaddingMask,
@@ -98,7 +101,8 @@ impl fmt::Display for GradientError {
             ),
             Self::Weights { found } => write!(
                 f,
-                "the text has {found} attention weights, but gradients are computed of at most {MOST_FOLLOWED}; expected a shorter one"
+                "the model has {found} attention weights here, but gradients are computed of at most {MOST_FOLLOWED}; expected a shorter text, \
+                 or a smaller image"
             ),
             Self::Large { parameters } => write!(
                 f,
@@ -116,6 +120,11 @@ impl From<InputError> for GradientError {
         Self::Input(error)
     }
 }
+
+/// The model attends in other places than those whose weights are shown.
+const ELSEWHERE: GradientError = GradientError::Unserved(
+    "a model that attends in other places than its maps show, such as this one",
+);
 
 /// Refuses a text that is too long.
 pub(crate) fn expect_short(tokens: usize) -> Result<(), GradientError> {
@@ -136,8 +145,32 @@ pub(crate) fn expect_few(found: usize, parameters: usize) -> Result<(), Gradient
     }
 }
 
+/// The gradients of what `work` computes, a log probability `[1]`, on a device with autodiff: with respect to the weights of each map that
+/// the model has, whose shapes `[heads, queries, keys]` are `maps`, in the order in which they are computed. The `model` is that
+/// of `work`.
+///
+/// # Errors
+/// A model that is too large, too many weights; a model that attends in other places than its maps show.
+pub fn of_maps<M: Module>(
+    model: &M,
+    maps: &[[usize; 3]],
+    work: impl FnOnce() -> Tensor<1>,
+) -> Result<(f64, Vec<WeightGradients>), GradientError> {
+    let weights = maps.iter().map(|shape| shape.iter().product::<usize>());
+    let weights = weights.fold(0, usize::saturating_add);
+    expect_few(weights, model.num_params())?;
+    let (log_probability, calls) = followed(vec![], work);
+    match calls.iter().map(|call| &call.shape).eq(maps) {
+        true => Ok((log_probability, calls)),
+        false => Err(ELSEWHERE),
+    }
+}
+
 /// `Σ_t log softmax(logits_t)[tokens_t]`, `logits [rows, classes]`; `[1]`.
-pub(crate) fn log_probability(logits: Tensor<2>, tokens: &[u32]) -> Tensor<1> {
+///
+/// # Panics
+/// If there are not as many rows as tokens.
+pub fn log_probability(logits: Tensor<2>, tokens: &[u32]) -> Tensor<1> {
     let ids: Vec<i32> = tokens.iter().map(|&id| id as i32).collect();
     let ids =
         Tensor::<2, Int>::from_data(TensorData::new(ids, [tokens.len(), 1]), &logits.device());
@@ -191,7 +224,7 @@ pub fn of_generator(
     let writes = TargetBatch::new(&[written.to_vec()], &vocabularies.target, &device);
     let end = vocabularies.target.end;
     let tokens: Vec<u32> = written.iter().copied().chain([end]).take(count).collect();
-    let model = burn::module::Module::train(model.clone());
+    let model = Module::train(model.clone());
     let layers = model.look(&reads, &writes).map(|maps| maps.encoder.len());
     let (log_probability, calls) = followed(vec![], || {
         let scored = model.forward(&reads, &writes, &mut DropoutRng::none());
@@ -205,7 +238,46 @@ pub fn of_generator(
         cross: vec![],
     };
     match layers {
+        Some(1) if calls.iter().all(|call| call.shape[..2] == [1, 1]) => {
+            // An LSTMN: of each word of the source and of the target its attention to those before, and of the target to the source.
+            let (mut source, mut own, mut cross) = (vec![], vec![], vec![]);
+            for call in calls {
+                let of_source = source.len() + 1 < read;
+                match call.shape[2] {
+                    keys if of_source && keys == source.len() + 1 => source.push(call),
+                    keys if own.len() < cross.len() && keys == own.len() + 1 => own.push(call),
+                    keys if keys == read && cross.len() == own.len() => cross.push(call),
+                    _ => return Err(ELSEWHERE),
+                }
+            }
+            if [source.len() + 1, own.len() + 1, cross.len()]
+                != [read, written.len() + 1, written.len() + 1]
+            {
+                return Err(ELSEWHERE);
+            }
+            found
+                .source
+                .push(WeightGradients::of_steps(&source, 1, [read, read]));
+            found
+                .own
+                .push(WeightGradients::of_steps(&own, 1, [count, count]));
+            found
+                .cross
+                .push(WeightGradients::of_steps(&cross, 0, [count, read]));
+        }
         Some(layers) => {
+            let decoder = written.len() + 1;
+            let whole = |(at, call): (usize, &WeightGradients)| {
+                let expected = match at.checked_sub(layers) {
+                    None => [read, read],
+                    Some(at) if at % 2 == 0 => [decoder, decoder],
+                    Some(_) => [decoder, read],
+                };
+                call.shape[1..] == expected
+            };
+            if !calls.iter().enumerate().all(whole) {
+                return Err(ELSEWHERE);
+            }
             // The encoder's layers, and then of each layer of the decoder its own attention and that to the source.
             for (at, call) in calls.into_iter().enumerate() {
                 match at.checked_sub(layers) {
@@ -221,19 +293,11 @@ pub fn of_generator(
                 .iter()
                 .all(|call| [call.shape[0], call.shape[2]] == [1, read]);
             if steps != written.len() + 1 || !to_source {
-                return Err(GradientError::Unserved(
-                    "a model that attends elsewhere than from each written token to the source, such as this one",
-                ));
+                return Err(ELSEWHERE);
             }
-            let join = |part: fn(&WeightGradients) -> &[f32]| {
-                let rows = calls.iter().flat_map(|call| part(call).to_vec());
-                rows.take(count * read).collect()
-            };
-            found.cross.push(WeightGradients {
-                shape: [1, count, read],
-                weights: join(|call| &call.weights),
-                gradients: join(|call| &call.gradients),
-            });
+            found
+                .cross
+                .push(WeightGradients::of_steps(&calls, 0, [count, read]));
         }
     }
     Ok(found)
@@ -257,7 +321,7 @@ pub fn of_text_model(
     let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &device);
     let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &device);
-    let model = burn::module::Module::train(model.clone());
+    let model = Module::train(model.clone());
     let layers = model.look(ids.clone(), &keep).len();
     let (log_probability, calls) = followed(vec![], || {
         let scored = model.forward(ids, &keep, &mut DropoutRng::none());
@@ -267,16 +331,29 @@ pub fn of_text_model(
             .select(0, Tensor::from_ints(&places[..], &device));
         self::log_probability(scored.output.logits(readout), &tokens)
     });
-    let whole = |call: &WeightGradients| call.shape[1..] == [text.len(); 2];
-    if calls.len() != layers || !calls.iter().all(whole) {
-        return Err(GradientError::Unserved(
-            "a model that attends step by step, such as this one",
-        ));
-    }
+    let length = text.len();
+    let whole = |call: &WeightGradients| call.shape[1..] == [length; 2];
+    // Those of a recurrent layer: each word but the first sees those before.
+    let recurrent =
+        |(at, call): (usize, &WeightGradients)| call.shape == [1, 1, 1 + at % (length - 1)];
+    let own = match calls.iter().all(whole) && calls.len() == layers {
+        true => calls,
+        false
+            if length > 1
+                && calls.len() == layers * (length - 1)
+                && calls.iter().enumerate().all(recurrent) =>
+        {
+            let of_layer = calls.chunks_exact(length - 1);
+            of_layer
+                .map(|calls| WeightGradients::of_steps(calls, 1, [length; 2]))
+                .collect()
+        }
+        false => return Err(ELSEWHERE),
+    };
     Ok(OutputGradients {
         log_probability,
         source: vec![],
-        own: calls,
+        own,
         cross: vec![],
     })
 }
@@ -288,6 +365,47 @@ pub(crate) fn unzipped(wanted: &[(usize, u32)]) -> (Vec<i32>, Vec<u32>) {
 }
 
 impl WeightGradients {
+    /// The rows of `calls` of a single head, some of them for each step, as a map `[1, queries, keys]`; the first `skipped` rows, and the
+    /// keys behind those that a row sees, are 0. Queries that the map does not have are left out.
+    pub fn of_steps(calls: &[Self], skipped: usize, [queries, keys]: [usize; 2]) -> Self {
+        let rows = |part: fn(&Self) -> &[f32]| {
+            let mut all = vec![0.0; skipped.min(queries) * keys];
+            for call in calls {
+                for row in part(call).chunks_exact(call.shape[2]) {
+                    let from = all.len();
+                    all.extend_from_slice(&row[..row.len().min(keys)]);
+                    all.resize(from + keys, 0.0);
+                }
+            }
+            all.resize(queries * keys, 0.0);
+            all
+        };
+        Self {
+            shape: [1, queries, keys],
+            weights: rows(|call| &call.weights),
+            gradients: rows(|call| &call.gradients),
+        }
+    }
+
+    /// Those of some queries, in this order.
+    ///
+    /// # Panics
+    /// If there is no such query.
+    pub fn of_queries(self, queries: &[usize]) -> Self {
+        let [heads, of, keys] = self.shape;
+        let kept = |all: &[f32]| {
+            let rows =
+                (0..heads).flat_map(|head| queries.iter().map(move |query| head * of + query));
+            let parts = rows.flat_map(|row| all[row * keys..][..keys].to_vec());
+            parts.collect()
+        };
+        Self {
+            shape: [heads, queries.len(), keys],
+            weights: kept(&self.weights),
+            gradients: kept(&self.gradients),
+        }
+    }
+
     /// Those of the first queries and keys.
     fn narrowed(self, [queries, keys]: [usize; 2]) -> Self {
         let [heads, of, width] = self.shape;

@@ -4,19 +4,19 @@
 use burn::{nn::Linear, tensor::Tensor};
 use regard_kernels::{
     norm::Kind,
-    stack::{self, NormWeights, Norms, Product, Rotation, Sizes, Stack},
+    stack::{self, NormWeights, Norms, Product, RelativePositions, Rotation, Sizes, Stack},
 };
 use regard_nn::{
     bridge::OutputWeights,
     heads::{MultiHead, Projection, QueryKeyNorm},
     normalize::Normalize,
-    position::{Layout, Position, Rotary},
+    position::{Layout, Position, RelativeBucketsConfig, Rotary},
     score::Score,
     transformer::{self, Block, Norm, NormPlace, Residual},
 };
 
 /// The packed weights of `stack`, if the kernel serves it: heads that score by the scaled dot product and normalise by softmax,
-/// all alike, with rotary positions or none, without gates.
+/// all alike, with rotary positions, biases by distance (ALiBi, T5's buckets) or none, without gates.
 pub(crate) fn packed(stack: &transformer::Stack) -> Option<Stack> {
     let own = &stack.layers.first()?.attention;
     let head = own.head_size();
@@ -49,7 +49,19 @@ pub(crate) fn packed(stack: &transformer::Stack) -> Option<Stack> {
             && attention.mask().is_all()
             && matches!(attention.normalize, Normalize::Softmax(_))
     };
-    let mut rotations = vec![];
+    let (mut rotations, mut relative, mut alibi) = (vec![], vec![], None);
+    for layer in &stack.layers {
+        match &layer.attention.position {
+            Some(Position::Buckets(buckets)) => {
+                let table = numbers(buckets.table.val());
+                relative.push(by_distance(buckets.config(), &table, sizes.heads));
+            }
+            Some(Position::Alibi(slopes)) => {
+                alibi = Some(slopes.slopes().iter().map(|&slope| slope as f32).collect());
+            }
+            _ => {}
+        }
+    }
     let blocks = stack.layers.iter().map(|layer| {
         if !serves(&layer.attention) {
             return None;
@@ -66,7 +78,30 @@ pub(crate) fn packed(stack: &transformer::Stack) -> Option<Stack> {
     });
     let blocks = blocks.collect::<Option<_>>()?;
     let last_norm = stack.norm.as_ref().map(norm);
-    Stack::new(sizes, blocks, last_norm, rotations).ok()
+    let mut packed = Stack::new(sizes, blocks, last_norm, rotations).ok()?;
+    if !relative.is_empty() {
+        packed = packed.with_relative(relative).ok()?;
+    }
+    match alibi {
+        Some(slopes) => packed.with_alibi(slopes).ok(),
+        None => Some(packed),
+    }
+}
+
+/// What each distance adds to scores, of the numbers of its bucket, `table [buckets, heads]`.
+pub(crate) fn by_distance(
+    buckets: &RelativeBucketsConfig,
+    table: &[f32],
+    heads: usize,
+) -> RelativePositions {
+    let zero = buckets.max_distance;
+    // In the order of the key's position less the query's.
+    let after = if buckets.bidirectional { zero } else { 0 };
+    let distances = -(zero as i64)..=after as i64;
+    let rows: Vec<usize> = distances.map(|d| buckets.bucket(d) * heads).collect();
+    let of_head = |head| rows.iter().map(move |row| table[row + head]);
+    let values = (0..heads).flat_map(of_head).collect();
+    RelativePositions { values, zero }
 }
 
 fn block(
@@ -80,7 +115,7 @@ fn block(
         return None;
     };
     let rotation = match &own.position {
-        None => None,
+        None | Some(Position::Alibi(_) | Position::Buckets(_)) => None,
         Some(Position::Rotary(rotary)) if rotary.grid().is_none() => {
             Some(place_of(rotation(rotary), rotations))
         }

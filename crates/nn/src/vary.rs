@@ -68,6 +68,14 @@ pub fn varied<T>(added: Vec<Tensor<4>>, work: impl FnOnce() -> T) -> (T, Vec<Var
     (given, VARYING.take().map_or(vec![], |varying| varying.done))
 }
 
+/// The same of a single head, `[batch, queries, keys]`.
+pub(crate) fn vary_one(weights: Tensor<3>) -> Tensor<3> {
+    match VARYING.with_borrow(Option::is_some) {
+        true => vary(weights.unsqueeze_dim(1)).squeeze_dim(1),
+        false => weights,
+    }
+}
+
 /// The weights as variables, if they are varied here.
 pub(crate) fn vary(weights: Tensor<4>) -> Tensor<4> {
     VARYING.with_borrow_mut(|varying| {

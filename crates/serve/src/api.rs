@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use regard_trace::diagnose::{flow_from, log, rollout, stacks};
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::{AttentionMap, LongMap, Trace};
 use regard_view::Heatmap;
 use regard_view::chart::{Chart, Series};
 use regard_view::training::{Along, Plot, plots as plots_of};
@@ -24,6 +25,7 @@ use crate::changes::{Changes, OtherText};
 use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
+use crate::files::FILES;
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
@@ -38,96 +40,7 @@ const AT_ONCE: usize = 4;
 const MOST_TOKENS: usize = 256;
 
 /// The longest side of the image that the page gets, in pixels.
-const IMAGE_SIDE: usize = 1024;
-
-/// The files of the page.
-const FILES: [(&str, &str, &str); 17] = [
-    (
-        "/",
-        "text/html; charset=utf-8",
-        include_str!("page/index.html"),
-    ),
-    (
-        "/style.css",
-        "text/css; charset=utf-8",
-        include_str!("page/style.css"),
-    ),
-    (
-        "/app.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/app.js"),
-    ),
-    (
-        "/common.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/common.js"),
-    ),
-    (
-        "/map.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/map.js"),
-    ),
-    (
-        "/overview.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/overview.js"),
-    ),
-    (
-        "/head.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/head.js"),
-    ),
-    (
-        "/text.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/text.js"),
-    ),
-    (
-        "/image.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/image.js"),
-    ),
-    (
-        "/compare.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/compare.js"),
-    ),
-    (
-        "/query.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/query.js"),
-    ),
-    (
-        "/gradient.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/gradient.js"),
-    ),
-    (
-        "/generation.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/generation.js"),
-    ),
-    (
-        "/rollout.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/rollout.js"),
-    ),
-    (
-        "/training.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/training.js"),
-    ),
-    (
-        "/ask.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/ask.js"),
-    ),
-    (
-        "/explain.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/explain.js"),
-    ),
-];
+pub const IMAGE_SIDE: usize = 1024;
 
 /// Everything that requests share.
 pub struct App {
@@ -237,6 +150,7 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/gradients", get(all_gradients))
         .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
+        .route("/api/trace/{id}/generation/picture", get(generation_file))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
@@ -276,6 +190,8 @@ struct Request {
     minutes: bool,
     layers: bool,
     direction: Direction,
+    /// Of a search: what was not taken, too.
+    all: bool,
     view: View,
     format: Format,
     trace2: Option<u64>,
@@ -302,6 +218,7 @@ impl Default for Request {
             minutes: false,
             layers: false,
             direction: Direction::From,
+            all: false,
             view: View::Head,
             format: Format::Svg,
             trace2: None,
@@ -311,12 +228,28 @@ impl Default for Request {
     }
 }
 
-type Asked = Result<Query<Request>, QueryRejection>;
+/// A trace that is asked for, and what of it.
+struct Of {
+    app: Arc<App>,
+    entry: Arc<Entry>,
+    asked: Request,
+}
 
-fn query(asked: Asked) -> Result<Request, Refusal> {
-    asked
-        .map(|Query(request)| request)
-        .map_err(|rejection| bad(rejection.body_text()))
+impl FromRequestParts<Arc<App>> for Of {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let id = Path::from_request_parts(parts, app).await;
+        let Path(id) = id.map_err(|rejection: PathRejection| bad(rejection.body_text()))?;
+        let entry = app.entry(id)?;
+        let asked = Query::from_request_parts(parts, app).await;
+        let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
+        Ok(Self {
+            app: app.clone(),
+            entry,
+            asked,
+        })
+    }
 }
 
 fn map_of(trace: &Trace, index: usize) -> Result<&AttentionMap, Refusal> {
@@ -358,29 +291,21 @@ async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     .await
 }
 
-async fn overview(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn overview(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let owner = entry.clone();
     let _turn = owner.turn.lock().await;
     app.compute(move || Ok(Json(entry.overview(asked.words, asked.pool)).into_response()))
         .await
 }
 
-async fn axes(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn axes(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         if let Some(entry) = &entry.long {
             let trace = &entry.trace;
-            return match trace.tokens().len() {
-                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace)).into_response()),
+            long_map(entry, asked.map)?;
+            let axes = [trace.queries(asked.map), trace.keys(asked.map)];
+            return match axes.map(|axis| axis.len()).into_iter().max().unwrap_or(0) {
+                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace, asked.map)).into_response()),
                 tokens => Err(bad(format!(
                     "{tokens} tokens are more than the page shows ({}): draw a part with `regard view --png`",
                     long::MOST_TOKENS
@@ -407,12 +332,7 @@ fn weights(rows: usize, columns: usize, values: &[f32]) -> Response {
     (headers, bytes).into_response()
 }
 
-async fn window(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn window(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let waiting = Waiting::default();
     let cancelled = waiting.0.clone();
     let _turn = match entry.long.is_some() {
@@ -456,33 +376,33 @@ impl Drop for Waiting {
     }
 }
 
+/// A map of a long text.
+fn long_map(long: &Long, map: usize) -> Result<&LongMap, Refusal> {
+    let maps = long.trace.maps();
+    maps.get(map).ok_or_else(|| {
+        let sentence = format!("there is no map {map}; there are {}", maps.len());
+        Refusal(StatusCode::NOT_FOUND, sentence)
+    })
+}
+
 /// The head, the queries and the keys that are asked for of a long text.
 fn long_part(long: &Long, asked: &Request) -> Result<Part, Refusal> {
-    let maps = long.trace.maps();
-    let map = maps.get(asked.map).ok_or_else(|| {
-        let sentence = format!("there is no map {}; there are {}", asked.map, maps.len());
-        Refusal(StatusCode::NOT_FOUND, sentence)
-    })?;
+    let map = long_map(long, asked.map)?;
     let heads = data::indices(&asked.heads, map.heads().len(), "head").map_err(bad)?;
     let [head] = heads[..] else {
         return Err(bad(
             "of a long text one head is shown at a time: choose one",
         ));
     };
-    let length = long.trace.tokens().len();
+    let (queries, keys) = (long.trace.queries(asked.map), long.trace.keys(asked.map));
     Ok(Part {
         place: (asked.map, head),
-        queries: range(asked.q0, asked.q1, length)?,
-        keys: range(asked.k0, asked.k1, length)?,
+        queries: range(asked.q0, asked.q1, queries.len())?,
+        keys: range(asked.k0, asked.k1, keys.len())?,
     })
 }
 
-async fn sums(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn sums(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let map = map_of(entry.trace(asked.words), asked.map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
@@ -523,12 +443,7 @@ fn plots(log: &std::path::Path, asked: &Request) -> Result<Vec<Plot>, Refusal> {
     Ok(plots_of(&[("", &found)], along, asked.layers))
 }
 
-async fn training(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn training(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let none = || Refusal(StatusCode::NOT_FOUND, "this is no training".to_owned());
         let log = entry.training.as_ref().ok_or_else(none)?;
@@ -546,12 +461,7 @@ async fn training(
     .await
 }
 
-async fn picture(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
     app.compute(move || {
         if let Some(log) = &entry.training {
@@ -757,8 +667,8 @@ async fn look(
 }
 
 /// The longest text whose layers are multiplied for rollout, and the longest whose flow is searched for, in tokens.
-const MOST_ROLLOUT: usize = 512;
-const MOST_FLOW: usize = 64;
+pub const MOST_ROLLOUT: usize = 512;
+pub const MOST_FLOW: usize = 64;
 
 /// The layers of self-attention that a map belongs to, lowest first.
 fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>, Refusal> {
@@ -779,12 +689,7 @@ fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>
 }
 
 /// Rollout of the layers of a map, `[queries, keys]`.
-async fn joint(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let layers = layers(entry.trace(asked.words), asked.map, MOST_ROLLOUT)?;
         let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
@@ -795,12 +700,7 @@ async fn joint(
 }
 
 /// Flow through the layers of a map to one query, `[1, keys]`.
-async fn flowed(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let (entry, asked) = (app.entry(id)?, query(asked)?);
+async fn flowed(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let layers = layers(entry.trace(asked.words), asked.map, MOST_FLOW)?;
         let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
@@ -810,18 +710,28 @@ async fn flowed(
     .await
 }
 
+/// The search that found a trace.
+fn searched(entry: &Entry) -> Result<Arc<data::Asked>, Refusal> {
+    let asked = entry.asked.clone();
+    let asked = asked.filter(|asked| !asked.proposals.is_empty());
+    let none = || "no search found this trace".to_owned();
+    asked.ok_or_else(|| Refusal(StatusCode::NOT_FOUND, none()))
+}
+
+/// The tree of the search as a picture: what was taken, or all proposals.
+async fn generation_file(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
+    let search = searched(&entry)?;
+    app.compute(move || {
+        let title = entry.trace(false).target.clone();
+        let file = export::tree(&search, entry.id, &title, asked.all, asked.format);
+        Ok(saved(asked.format, file.map_err(bad)?))
+    })
+    .await
+}
+
 /// The tree of the search that found a trace.
 async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
-    let entry = app.entry(id)?;
-    let asked = entry.asked.clone();
-    let asked = asked
-        .filter(|asked| !asked.proposals.is_empty())
-        .ok_or_else(|| {
-            Refusal(
-                StatusCode::NOT_FOUND,
-                "no search found this trace".to_owned(),
-            )
-        })?;
+    let asked = searched(&*app.entry(id)?)?;
     app.compute(move || {
         let proposals: Vec<_> = (asked.proposals.iter())
             .map(|one| Proposed {
@@ -985,13 +895,8 @@ async fn all_gradients(
 }
 
 /// Gradient times attention of the chosen heads of a map, added up, `[queries, keys]`.
-async fn gradient(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-    asked: Asked,
-) -> Result<Response, Refusal> {
-    let asked = query(asked)?;
-    let entry = gradients(&app, app.entry(id)?).await?;
+async fn gradient(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
+    let entry = gradients(&app, entry).await?;
     app.compute(move || {
         let map = map_of(entry.trace(false), asked.map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use regard_trace::diagnose::{HeadDiagnostics, heads, report};
-use regard_trace::{AttentionMap, Axis, Kind, LongMap, LongTrace, Trace};
+use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
 use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 
@@ -105,6 +105,11 @@ impl Entry {
         })
     }
 
+    /// Whether words have several pieces.
+    pub fn has_pieces(&self) -> bool {
+        merges(&self.pieces)
+    }
+
     /// What the list of traces says of it.
     pub fn summary(&self) -> Summary {
         let trace = &self.pieces;
@@ -124,7 +129,7 @@ impl Entry {
             score: trace.score.filter(|score| score.is_finite()),
             rank: trace.rank,
             image: (trace.image.as_ref()).map(|image| [image.width(), image.height()]),
-            pieces: merges(trace),
+            pieces: self.has_pieces(),
             long: self.long.is_some(),
             training: self.training.is_some(),
             maps: match &self.long {
@@ -132,7 +137,8 @@ impl Entry {
                     .trace
                     .maps()
                     .iter()
-                    .map(|map| MapSummary::long(map, &long.trace))
+                    .enumerate()
+                    .map(|(index, map)| MapSummary::long(index, map, &long.trace))
                     .collect(),
                 None => (trace.maps.iter())
                     .map(|map| MapSummary {
@@ -211,16 +217,16 @@ struct MapSummary {
 }
 
 impl MapSummary {
-    fn long(map: &LongMap, trace: &LongTrace) -> Self {
-        let (kind, length) = (Kind::SelfAttention.name(), trace.tokens().len());
+    fn long(index: usize, map: &LongMap, trace: &LongTrace) -> Self {
+        let kind = map.kind().name();
         Self {
             name: kind.to_owned(),
             id: kind.to_owned(),
             kind,
             layer: map.layer(),
             heads: map.heads().len(),
-            queries: length,
-            keys: length,
+            queries: trace.queries(index).len(),
+            keys: trace.keys(index).len(),
             over: "tokens",
             normalized: true,
             numbers: map.heads().to_vec(),
@@ -270,7 +276,7 @@ pub struct HeadOverview {
 }
 
 impl MapOverview {
-    fn of(map: &AttentionMap, pool: Pool) -> Self {
+    pub fn of(map: &AttentionMap, pool: Pool) -> Self {
         let measured = heads(map);
         Self {
             heads: (measured.iter())
@@ -356,21 +362,21 @@ struct Side {
 }
 
 impl Axes {
-    /// Those of a long text.
-    pub fn long(trace: &LongTrace) -> Self {
-        let side = || Side {
+    /// Those of a map of a long text.
+    pub fn long(trace: &LongTrace, map: usize) -> Self {
+        let side = |tokens: &Tokens| Side {
             special: vec![],
-            labels: (trace.tokens().iter())
-                .map(|token| name(&token.text))
-                .collect(),
+            labels: tokens.iter().map(|token| name(&token.text)).collect(),
             grid: None,
             boxes: None,
         };
+        let (query, key) = trace.maps()[map].kind().axis_names();
+        let (queries, keys) = (trace.queries(map), trace.keys(map));
         Self {
-            names: ["query", "key"],
-            queries: side(),
-            keys: side(),
-            same: true,
+            names: [query, key],
+            queries: side(queries),
+            keys: side(keys),
+            same: queries == keys,
         }
     }
 

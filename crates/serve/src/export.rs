@@ -11,9 +11,10 @@ use regard_view::html::{self, HtmlOptions};
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
 use regard_view::png::{PngOptions, from_svg};
 use regard_view::svg::{self, SvgOptions};
+use regard_view::tree::{self, Fate, Proposal};
 use serde::Deserialize;
 
-use crate::data::{Direction, Entry, Heads, Pool, sums, window};
+use crate::data::{Asked, Direction, Entry, Heads, Pool, sums, window};
 
 /// Maps with more weights than this are pictures in a page, not data.
 const MOST_WEIGHTS: usize = 4 << 20;
@@ -235,6 +236,53 @@ pub fn table(heatmap: &Heatmap, format: Format) -> Result<Vec<u8>, String> {
 pub fn charts(title: &str, charts: &[Chart], format: Format) -> Result<Vec<u8>, String> {
     let text: Vec<String> = charts.iter().map(|chart| chart.text(100, 16)).collect();
     finished(format, title, stacked(charts), &text.join("\n"))
+}
+
+/// The tree of a search, whose lines lead to the text of trace `id`.
+///
+/// # Errors
+/// As for [`table`].
+pub fn tree(
+    search: &Asked,
+    id: u64,
+    title: &str,
+    all: bool,
+    format: Format,
+) -> Result<Vec<u8>, String> {
+    let proposals = &search.proposals;
+    let shown = search.hypotheses.iter().find(|one| one.trace == id);
+    let mut path = vec![false; proposals.len()];
+    let mut at = shown.map(|one| one.leaf);
+    while let Some(place) = at.filter(|&place| path.get(place) == Some(&false)) {
+        path[place] = true;
+        at = proposals[place].parent;
+    }
+    // The places of those that are drawn, among them.
+    let mut places = vec![None; proposals.len()];
+    let mut drawn: Vec<Proposal> = vec![];
+    let mut text = String::new();
+    for (index, one) in proposals.iter().enumerate() {
+        if !(all || one.taken || path[index]) {
+            continue;
+        }
+        let parent = one.parent.and_then(|parent| *places.get(parent)?);
+        places[index] = Some(drawn.len());
+        let name = crate::data::name(&one.text);
+        let before = parent.map_or("", |parent| drawn[parent].text.as_str());
+        text.push_str(&format!("{:.4}  {before} → {name}\n", one.probability));
+        drawn.push(Proposal {
+            parent,
+            text: name,
+            probability: one.probability,
+            fate: match (path[index], one.taken) {
+                (true, _) => Fate::Chosen,
+                (false, true) => Fate::Taken,
+                (false, false) => Fate::Left,
+            },
+        });
+    }
+    let title = crate::data::shown(title, 200);
+    finished(format, &title, tree::svg(&title, &drawn), &text)
 }
 
 /// A picture in the form that was asked for; a page has `text` below it.

@@ -48,9 +48,11 @@ mod data;
 mod entries;
 mod explain;
 mod export;
+mod files;
 mod guard;
 mod long;
 mod model;
+mod standalone;
 mod worker;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -72,6 +74,7 @@ pub use model::{
     Hypothesis, Input, InputKind, Model, Proposed, QueryPlace, Seen,
 };
 pub use regard_kernels::stack::{GivenWeights, QueryKeys};
+pub use standalone::page;
 
 /// How long requests may go on after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use regard_kernels::dot::Observe;
 use regard_kernels::pool::Kind;
 use regard_trace::{LongHead, LongTrace};
 
@@ -53,10 +52,10 @@ type Kept<K, V> = Mutex<Vec<(K, V)>>;
 /// A base map, by head.
 type Pooled = (Place, Pool);
 
-/// A whole map in base cells, `[side, side]`.
+/// A whole map in base cells, `[rows, columns]`.
 struct Base {
     cell: usize,
-    side: usize,
+    columns: usize,
     cells: Vec<f32>,
 }
 
@@ -110,8 +109,14 @@ impl Long {
         }
     }
 
-    fn length(&self) -> usize {
-        self.trace.tokens().len()
+    /// How many queries and keys a map has.
+    fn shape(&self, map: usize) -> [usize; 2] {
+        [self.trace.queries(map), self.trace.keys(map)].map(|axis| axis.len())
+    }
+
+    /// The longer side of a map.
+    fn longest(&self, map: usize) -> usize {
+        self.shape(map).into_iter().max().unwrap_or(0)
     }
 
     fn head(&self, (map, index): Place) -> Result<Arc<LongHead>, Late> {
@@ -140,16 +145,17 @@ impl Long {
             keys,
         } = part;
         let longest = queries.len().max(keys.len());
-        let least = longest.div_ceil(MOST_SIDE).max(cell.min(self.length()));
+        let most = cell.min(self.longest(place.0));
+        let least = longest.div_ceil(MOST_SIDE).max(most);
         let cell = least.max(1).next_power_of_two();
         let whole = |part: Range<usize>| part.start / cell * cell..part.end;
         let (queries, keys) = (whole(queries), whole(keys));
-        let base = self.base_cell();
+        let base = self.base_cell(place.0);
         let values = match cell >= base {
             false => aligned(&*self.head(place)?, &queries, &keys, cell, pool)?,
             true => {
                 let map = self.base(place, pool, cancelled)?;
-                map.pooled(&queries, &keys, cell, self.length(), pool)
+                map.pooled(&queries, &keys, cell, self.shape(place.0), pool)
             }
         };
         Ok(Window {
@@ -159,40 +165,47 @@ impl Long {
         })
     }
 
-    fn base_cell(&self) -> usize {
-        self.length().div_ceil(BASE).next_power_of_two()
+    fn base_cell(&self, map: usize) -> usize {
+        self.longest(map).div_ceil(BASE).next_power_of_two()
     }
 
     /// The whole map of a head; rows are computed a few at a time, so that it ends soon when nobody waits for it.
     fn base(&self, place: Place, pool: Pool, cancelled: &AtomicBool) -> Result<Arc<Base>, Late> {
         kept(&self.bases, (place, pool), || {
             let head = self.head(place)?;
-            let (cell, length) = (self.base_cell(), self.length());
-            let side = length.div_ceil(cell);
+            let (cell, [length, keys]) = (self.base_cell(place.0), self.shape(place.0));
+            let [side, columns] = [length, keys].map(|length| length.div_ceil(cell));
             let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
             let mut cells = match begun().take() {
                 Some((of, cells)) if of == (place, pool) => cells,
-                _ => Vec::with_capacity(side * side),
+                _ => Vec::with_capacity(side * columns),
             };
             let step = side.div_ceil(64).max(1) * cell;
-            for first in (cells.len() / side * cell..length).step_by(step) {
+            for first in (cells.len() / columns * cell..length).step_by(step) {
                 if cancelled.load(Ordering::Relaxed) {
                     *begun() = Some(((place, pool), cells));
                     return Err(Late::Cancelled);
                 }
                 let rows = first..(first + step).min(length);
-                cells.append(&mut aligned(&head, &rows, &(0..length), cell, pool)?);
+                cells.append(&mut aligned(&head, &rows, &(0..keys), cell, pool)?);
             }
-            Ok(Arc::new(Base { cell, side, cells }))
+            Ok(Arc::new(Base {
+                cell,
+                columns,
+                cells,
+            }))
         })
     }
 
     /// Every head small, with what one pass tells of it. Computed once; of maps that would take long, names alone.
     pub fn overview(&self) -> &[MapOverview] {
         self.overview.get_or_init(|| {
-            let (length, maps) = (self.length(), self.trace.maps());
-            let heads: usize = maps.iter().map(|map| map.heads().len()).sum();
-            let pairs = heads as f64 * (length as f64).powi(2);
+            let maps = self.trace.maps();
+            let pairs = maps.iter().enumerate().map(|(index, map)| {
+                let [queries, keys] = self.shape(index).map(|length| length as f64);
+                map.heads().len() as f64 * queries * keys
+            });
+            let pairs: f64 = pairs.sum();
             let maps = maps.iter().enumerate().map(|(map, of)| MapOverview {
                 heads: (of.heads().iter().enumerate())
                     .map(|(index, number)| {
@@ -214,33 +227,28 @@ impl Long {
             Err(Late::Wrong(error)) => return HeadOverview::named(name, &error),
             Err(Late::Cancelled) => return HeadOverview::named(name, ""),
         };
-        let length = self.length();
-        let side = length.min(SMALL);
-        let Ok(cells) = head.pooled(0..length, 0..length, side, side, Kind::Max) else {
+        let [queries, keys] = self.shape(place.0);
+        let [rows, columns] = [queries, keys].map(|length| length.min(SMALL));
+        let Ok(cells) = head.pooled(0..queries, 0..keys, rows, columns, Kind::Max) else {
             return HeadOverview::named(name, "");
         };
-        let mut found = HeadOverview::named(name, "").with_small(side, side, &cells);
-        if length <= MEASURED {
-            let mut entropy = vec![0.0; length];
-            let mut sums = vec![0.0; length];
-            let observe = Observe {
-                entropy: Some(&mut entropy),
-                column_sums: Some(&mut sums),
-                ..Observe::default()
-            };
-            if head.observe(observe).is_ok() {
-                let mean = entropy.iter().map(|&x| f64::from(x)).sum::<f64>() / length as f64;
-                found.entropy = Some(mean);
-                found.effective_keys = Some(mean.exp());
-                found.first_token = Some(f64::from(sums[0]) / length as f64);
-                found.text = shown(
-                    &format!(
-                        "{name}: entropy {mean:.2} nats, {:.0} % of the weight on the first token",
-                        100.0 * f64::from(sums[0]) / length as f64
-                    ),
-                    400,
-                );
-            }
+        let mut found = HeadOverview::named(name, "").with_small(rows, columns, &cells);
+        if self.longest(place.0) <= MEASURED
+            && let Ok(measures) = head.measures()
+        {
+            let (count, entropy) = (queries as f64, measures.entropy.iter());
+            let mean = entropy.map(|&x| f64::from(x)).sum::<f64>() / count;
+            let first = f64::from(measures.column_sums[0]) / count;
+            found.entropy = Some(mean);
+            found.effective_keys = Some(mean.exp());
+            found.first_token = Some(first);
+            found.text = shown(
+                &format!(
+                    "{name}: entropy {mean:.2} nats, {:.0} % of the weight on the first token",
+                    100.0 * first
+                ),
+                400,
+            );
         }
         found
     }
@@ -289,7 +297,7 @@ impl Base {
         queries: &Range<usize>,
         keys: &Range<usize>,
         cell: usize,
-        length: usize,
+        shape: [usize; 2],
         pool: Pool,
     ) -> Vec<f32> {
         let bases = |range: &Range<usize>| -> Vec<Range<usize>> {
@@ -300,7 +308,7 @@ impl Base {
                 .map(|(start, end)| start / self.cell..end.div_ceil(self.cell))
                 .collect()
         };
-        let tokens = |base: usize| (length - base * self.cell).min(self.cell) as f64;
+        let tokens = |base: usize, length: usize| (length - base * self.cell).min(self.cell) as f64;
         let columns = bases(keys);
         let mut values = Vec::with_capacity(columns.len() * queries.len().div_ceil(cell));
         for rows in bases(queries) {
@@ -308,8 +316,8 @@ impl Base {
                 let (mut most, mut sum, mut pairs) = (0.0f32, 0.0, 0.0);
                 for row in rows.clone() {
                     for column in columns.clone() {
-                        let value = self.cells[row * self.side + column];
-                        let count = tokens(row) * tokens(column);
+                        let value = self.cells[row * self.columns + column];
+                        let count = tokens(row, shape[0]) * tokens(column, shape[1]);
                         most = most.max(value);
                         sum += f64::from(value) * count;
                         pairs += count;

@@ -741,6 +741,15 @@ fn a_search_is_a_tree_with_maps() {
     );
     page.click("[data-focus='order-all']", false);
     page.wait("document.querySelectorAll('.proposal').length === 24");
+    // As files: what was taken, or everything.
+    let file = |asked: &str| server.get(&format!("/api/trace/0/generation/picture?{asked}"));
+    for (all, boxes) in [("format=svg", 3), ("format=svg&all=true", 24)] {
+        let svg = file(all).text();
+        assert_eq!(svg.matches("<rect").count(), 1 + boxes);
+    }
+    assert!(file("format=png").body.starts_with(b"\x89PNG"));
+    let html = file("format=html").text();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<svg"));
     // By keys along the best path, and a step with its alternatives.
     let leaf = tree["hypotheses"][0]["leaf"].as_u64().unwrap();
     let middle = tree["proposals"][leaf as usize]["parent"].as_u64().unwrap();
@@ -1426,4 +1435,78 @@ fn a_head_takes_the_weights_of_another_image() {
     page.screenshot("ask-image");
     assert_eq!(page.text(".alert"), "");
     assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// A page that is a file has the same views with the same numbers, and no server.
+#[test]
+fn a_page_that_is_a_file_has_the_same_views() {
+    let Some(mut page) = Page::open() else { return };
+    let trace = large(20, 2, 2);
+    let traces = [
+        ("translation", translation(1)),
+        ("other seed", translation(100)),
+        ("caption", caption()),
+        ("</script><b onclick=window.hit=1>", hostile()),
+        ("unique words", trace.clone()),
+    ];
+    let traces = traces.map(|(name, trace)| (name.to_owned(), trace));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("look.html");
+    let text = regard_serve::page("<i>a</i> & look", traces.to_vec());
+    assert!(!text.contains("http:") && !text.contains("https:"));
+    std::fs::write(&path, text).unwrap();
+    let file = format!("file://{}", path.display());
+    let server = server();
+    for hash in [
+        "#",
+        "#sort=distance",
+        "#table=1&words=0",
+        "#pool=max",
+        "#view=head",
+        "#view=head&map=5&heads=1,2&by=max&least=20&table=1",
+        "#view=head&mode=lines&beside=0",
+        "#view=head&window=1,5,2,6",
+        "#view=text&chosen=1,2",
+        "#view=text&direction=to&map=5&chosen=0",
+        "#view=image&trace=2&table=1",
+        "#view=rollout",
+        "#view=compare&trace2=1",
+        "#trace=3",
+    ] {
+        page.load(&format!("{}{hash}", server.running.url));
+        let mut shown = [page.text("main"), String::new()];
+        page.load(&format!("{file}{hash}"));
+        shown[1] = page.text("main");
+        // Sixteen bits of a weight may round another way: all but digits is the same, and the buttons that ask the server are gone.
+        let [served, alone] = shown.map(|text| {
+            let text = text.replace("Export\nSVG\nPNG\nHTML page\n", "");
+            text.replace(|c: char| c.is_ascii_digit() || c.is_whitespace(), "")
+                .replace("ExportSVGPNGHTMLpage", "")
+        });
+        assert_eq!(served, alone, "{hash}");
+        assert_eq!(page.text(".alert"), "", "{hash}");
+        assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
+        assert_eq!(page.value("window.hit"), serde_json::Value::Null);
+    }
+    assert_eq!(page.value("document.title"), "<i>a</i> & look");
+    assert_eq!(page.value("document.getElementById('export').hidden"), true);
+    // The weights are those of the trace.
+    page.load(&format!("{file}#view=head&trace={UNIQUE}&map=1&heads=1"));
+    for (x, y) in [(120.0, 90.0), (300.0, 500.0), (420.0, 420.0)] {
+        page.point(".heat canvas", x, y);
+        page.wait("document.querySelector('#readout b')");
+        let (query, key, weight) = told(&page.text("#readout"));
+        let expected = trace.maps[1].weight(1, query, key);
+        assert!((weight - expected).abs() < 8e-5, "{weight} {expected}");
+    }
+    let table = "[...document.querySelectorAll('#rollout tbody tr')].map((row) => [row.children[2], row.children[4], row.children[6]].map((cell) => Number(cell.textContent)))";
+    page.load(&format!("{file}#view=rollout&trace={UNIQUE}&map=1&query=7"));
+    let rows = page.value(table);
+    let layers: Vec<&AttentionMap> = trace.maps.iter().collect();
+    let (joint, flow) = (rollout(&layers).unwrap(), flow_from(&layers, 7).unwrap());
+    for (key, row) in rows.as_array().unwrap().iter().enumerate() {
+        let found = |column: usize| row[column].as_f64().unwrap() as f32;
+        assert!((found(1) - joint.weight(0, 7, key)).abs() < 1e-4, "{row}");
+        assert!((found(2) - flow[key] as f32).abs() < 1e-4, "{row}");
+    }
 }

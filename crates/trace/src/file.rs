@@ -34,6 +34,7 @@
 //! | 2 | In a decoder's self-attention the queries are the tokens that were read; the tokens written after each are the `predictions`, which may be missing. Version 1 had the predictions in place of the queries, and is converted when it is read. |
 //! | 3 | An axis may be made of regions. A file without any is written as version 2, which older readers read. |
 //! | 4 | A [long trace](crate::long), which holds queries and keys in place of weights. Other traces are written as before. |
+//! | 5 | A long trace that may have biases by distance, global positions and the texts of an encoder-decoder. |
 //!
 //! Input is hostile until checked: [`from_bytes`] returns an error, and never panics, on any bytes,
 //! and the maps it returns have passed the checks of [`AttentionMap::new`].
@@ -235,7 +236,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
         .ok_or(TraceError::Foreign { key: METADATA_KEY })?;
 
     let VersionOnly { version } = parse(json)?;
-    if version == long::VERSION {
+    if (long::FIRST_VERSION..=long::VERSION).contains(&version) {
         return Err(TraceError::Long);
     }
     if version > VERSION {

@@ -1,6 +1,9 @@
 //! An image in, a caption out, and where the model looked for every word.
 
-use burn::tensor::{Device, Tensor};
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor},
+};
 use rayon::prelude::*;
 use regard_evaluate::{CaptionScores, CellMask, ExactMatch, Looking};
 use regard_images::{
@@ -10,6 +13,7 @@ use regard_images::{
 use regard_models::{
     TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, caption},
+    gradient::{WeightGradients, log_probability, of_maps},
     image::{Captioner, CaptionerSizes},
     recurrent::index,
 };
@@ -213,6 +217,45 @@ impl ImageCaptioner {
         Ok(captions)
     }
 
+    /// The caption of rank `rank`, 0 for the best, and the gradients of its log probability with respect to each weight over the regions:
+    /// of the map of its trace. `None` if there is no such caption.
+    ///
+    /// # Errors
+    /// Those of [`Preparation::fit`]; a model that is too large.
+    pub fn gradients(
+        &self,
+        image: &Image,
+        settings: &Settings,
+        rank: usize,
+    ) -> Result<Option<(String, WeightGradients, f64)>, CaptionError> {
+        let preparation = &self.description.preparation;
+        let image = [preparation.fit(image).map_err(LookError::from)?];
+        let read = |device: &Device| preparation.tensor(&image, device);
+        let found = caption(&self.model, read(&self.device), &search(settings));
+        let Some(hypothesis) = found.into_iter().flatten().nth(rank) else {
+            return Ok(None);
+        };
+        let tokenizer = self.description.tokenizers.target();
+        let text = tokenizer.decode(&hypothesis.tokens)?;
+        let device = self.device.clone().autodiff();
+        let model = Module::train(self.model.clone());
+        let vocabulary = self.model.vocabulary();
+        let tokens = std::slice::from_ref(&hypothesis.tokens);
+        let target = TargetBatch::new(tokens, &vocabulary, &device);
+        let end = hypothesis.finished.then_some(vocabulary.end);
+        let wanted: Vec<u32> = hypothesis.tokens.iter().copied().chain(end).collect();
+        let [rows, columns] = self.model.grid();
+        // One look for each word, that of the end included.
+        let looks = vec![[1, 1, rows * columns]; hypothesis.tokens.len() + 1];
+        let (log_probability, calls) = of_maps(&model, &looks, || {
+            let scored = model.forward(read(&device), &target, &mut DropoutRng::none());
+            log_probability(scored.logits().narrow(0, 0, wanted.len()), &wanted)
+        })
+        .map_err(LookError::from)?;
+        let found = WeightGradients::of_steps(&calls, 0, [wanted.len(), rows * columns]);
+        Ok(Some((text, found, log_probability)))
+    }
+
     fn shown(
         &self,
         image: &Image,
@@ -264,7 +307,9 @@ impl ImageCaptioner {
         let batches: Vec<&[usize]> = rows.chunks(settings.batch_sentences.max(1)).collect();
         let judged = ranks.spread(&batches, |_, own| {
             let judge = |rows: &&[usize]| self.judge_batch(images, rows, &search);
-            own.iter().map(judge).collect::<Result<Vec<_>, TrainError>>()
+            own.iter()
+                .map(judge)
+                .collect::<Result<Vec<_>, TrainError>>()
         })?;
         let (mut captions, mut references) = (vec![], vec![]);
         let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());

@@ -1,9 +1,13 @@
 //! An image in, its objects out, and what the model looked at for each.
 
-use burn::tensor::{Device, Tensor, activation::softmax};
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor, activation::softmax},
+};
 use regard_images::{Bounds, Image, ImagesError, Mask};
 use regard_models::{
     AnyDetector, AnyModelConfig, DetectorSizes,
+    gradient::{GradientError, log_probability, of_maps},
     image::{Detected, Predicted},
     pretrained::{DetectorModel, Folder, PretrainedError},
 };
@@ -11,7 +15,7 @@ use regard_nn::{dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    image_classifier::{LookError, Preparation, Resizing},
+    image_classifier::{LayerGradients, LookError, Preparation, Resizing},
     recipe::Model,
     tasks::Describe,
 };
@@ -316,6 +320,50 @@ impl Detector {
             Ok((objects, trace.with_image(image)))
         });
         traced.collect()
+    }
+
+    /// The objects in an image, as [`Detector::look`] has them, and the gradients of `Σ log p(class of an object)` with respect to each
+    /// weight between their queries and the image, by layer: of the maps of its trace.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`]; an image without objects; a model that is too large.
+    pub fn gradients(
+        &self,
+        image: &Image,
+        threshold: f32,
+    ) -> Result<(Vec<DetectedObject>, Vec<LayerGradients>, f64), LookError> {
+        let image = [image.clone()];
+        let read = self.read(&image)?;
+        let look = self.model.look(read.clone());
+        let found = self.objects(&look.found, &image, threshold, false)?;
+        let objects = found.into_iter().next().unwrap_or_default();
+        if objects.is_empty() {
+            let what = "an image in which the model finds no object";
+            return Err(GradientError::Unserved(what).into());
+        }
+        let shape = |weights: &Tensor<4>| {
+            let [_, heads, queries, keys] = weights.dims();
+            [heads, queries, keys]
+        };
+        // A layer of the decoder has two.
+        let decoder = look.decoder.iter().zip(&look.cross);
+        let decoder = decoder.flat_map(|(own, cross)| [shape(own), shape(cross)]);
+        let shapes: Vec<[usize; 3]> = look.encoder.iter().map(shape).chain(decoder).collect();
+        let device = self.device.clone().autodiff();
+        let model = Module::train(self.model.clone());
+        let read = Tensor::<4>::from_data(read.into_data(), &device);
+        let queries: Vec<i32> = objects.iter().map(|object| object.query as i32).collect();
+        let classes: Vec<u32> = objects.iter().map(|object| object.class as u32).collect();
+        let (log_probability, calls) = of_maps(&model, &shapes, || {
+            let found = model.forward(read, &mut DropoutRng::none());
+            let logits = found.last().logits.clone().squeeze_dim::<2>(0);
+            let logits = logits.select(0, Tensor::from_ints(&queries[..], &device));
+            log_probability(logits, &classes)
+        })?;
+        let cross = calls.into_iter().skip(look.encoder.len() + 1).step_by(2);
+        let rows: Vec<usize> = objects.iter().map(|object| object.query).collect();
+        let cross = cross.map(|call| call.of_queries(&rows)).enumerate();
+        Ok((objects, cross.collect(), log_probability))
     }
 
     /// The images as the model reads them.

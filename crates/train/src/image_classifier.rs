@@ -1,10 +1,14 @@
 //! An image in, a class out, and what the model looked at.
 
-use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
+use burn::{
+    module::Module,
+    tensor::{Device, Tensor, TensorData, activation::softmax},
+};
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_kernels::matmul::Storage;
 use regard_models::{
     AnyImageClassifier, ImageSizes, RoleOf,
+    gradient::{GradientError, WeightGradients, log_probability, of_maps},
     image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{
         self, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError, TextEncoder,
@@ -219,6 +223,9 @@ pub enum LookError {
     /// The model's numbers are no weights.
     #[error(transparent)]
     Weights(#[from] TraceError),
+    /// Gradients that cannot be computed.
+    #[error(transparent)]
+    Gradients(#[from] GradientError),
 }
 
 /// A map and the numbers of all its images.
@@ -314,6 +321,9 @@ pub struct ImageClassifier {
     /// vectors of images.
     texts: Option<Tensor<2>>,
 }
+
+/// A layer, and the gradients of its weights.
+pub type LayerGradients = (usize, WeightGradients);
 
 /// Images as a network read them, and what it looked at.
 pub(crate) struct Seen {
@@ -474,6 +484,49 @@ impl ImageClassifier {
         Ok(classified.into_iter().zip(traces).collect())
     }
 
+    /// The class of an image, and the gradients of its log probability with respect to each weight of attention, by layer: of the maps
+    /// of its trace.
+    ///
+    /// # Errors
+    /// Those of [`Preparation::fit`]; a model that is too large, or attends in other places than its maps show.
+    pub fn gradients(&self, image: &Image) -> Result<(usize, Vec<LayerGradients>, f64), LookError> {
+        let image = [self.description.preparation.fit(image)?];
+        let read = |device: &Device| self.description.preparation.tensor(&image, device);
+        let look = self.model.look(read(&self.device));
+        let pairs = look.maps.iter().enumerate();
+        let pairs = pairs.filter_map(|(layer, map)| match &map.weights {
+            MapWeights::Pairs { weights, .. } => {
+                let [_, heads, queries, keys] = weights.dims();
+                Some((layer, [heads, queries, keys]))
+            }
+            _ => None,
+        });
+        let (layers, shapes): (Vec<usize>, Vec<[usize; 3]>) = pairs.unzip();
+        if shapes.len() < look.maps.len() || shapes.is_empty() {
+            let what = match look.maps.is_empty() {
+                true => "a model without attention",
+                false => {
+                    "factors of channels and positions, which this model has; expected one whose maps are of pairs of positions"
+                }
+            };
+            return Err(GradientError::Unserved(what).into());
+        }
+        let class = self.classified(look.logits)[0].class;
+        let device = self.device.clone().autodiff();
+        let model = Module::train(self.model.clone());
+        let texts = self.texts.as_ref();
+        let texts = texts.map(|texts| Tensor::from_data(texts.to_data(), &device));
+        let (log_probability, found) = of_maps(&model, &shapes, || {
+            let outputs = model.forward(read(&device), &mut DropoutRng::none());
+            log_probability(scores(outputs, texts), &[class as u32])
+        })?;
+        Ok((
+            class,
+            layers.into_iter().zip(found).collect(),
+            log_probability,
+        ))
+    }
+
     /// What the network gives for images, `[images, outputs]`; `None` without images.
     pub(crate) fn outputs(
         &self,
@@ -531,10 +584,7 @@ impl ImageClassifier {
     }
 
     fn classified(&self, outputs: Tensor<2>) -> Vec<ClassifiedImage> {
-        let logits = match &self.texts {
-            None => outputs,
-            Some(texts) => matmul(normalized(outputs), texts.clone()),
-        };
+        let logits = scores(outputs, self.texts.clone());
         let classes = self.description.labels.len();
         let probabilities = softmax(logits, 1).into_data();
         let probabilities: Vec<f32> = probabilities.iter::<f32>().collect();
@@ -550,6 +600,14 @@ impl ImageClassifier {
             }
         };
         probabilities.chunks_exact(classes).map(of_image).collect()
+    }
+}
+
+/// The scores of classes, which may be `texts`.
+fn scores(outputs: Tensor<2>, texts: Option<Tensor<2>>) -> Tensor<2> {
+    match texts {
+        None => outputs,
+        Some(texts) => matmul(normalized(outputs), texts),
     }
 }
 

@@ -42,12 +42,12 @@ pub mod translator;
 pub use captioner::ImageCaptioner;
 pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
-pub use image_classifier::{ClassifiedImage, ImageClassifier};
+pub use image_classifier::{ClassifiedImage, ImageClassifier, LayerGradients};
 pub use image_encoder::ImageEncoder;
 pub use question_answerer::{Answered, QuestionAnswerer};
 pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};
-pub use translator::{Translated, Translation, Translator};
+pub use translator::{ReadAndWritten, Translated, Translation, Translator};
 
 /// The example of the README runs as a test.
 #[cfg(doctest)]

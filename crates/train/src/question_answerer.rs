@@ -2,9 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::{Device, Tensor, activation::sigmoid};
+use burn::{
+    module::Module,
+    tensor::{
+        Device, Tensor,
+        activation::{log_sigmoid, sigmoid},
+    },
+};
 use regard_images::Image;
-use regard_models::{AnyQuestionAnswerer, QuestionBatch, QuestionSizes, SourceBatch};
+use regard_models::{
+    AnyQuestionAnswerer, QuestionBatch, QuestionSizes, SourceBatch,
+    gradient::{WeightGradients, of_maps},
+};
+use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 
 use crate::{
@@ -187,6 +197,48 @@ impl QuestionAnswerer {
             Ok((answered, trace))
         });
         found.collect()
+    }
+}
+
+impl QuestionAnswerer {
+    /// The answer to a question about an image, and the gradients of its log probability with respect to each weight over the regions: of the
+    /// map of its trace. `None` for a model that looks at nothing.
+    ///
+    /// # Errors
+    /// Those of [`Preparation::fit`]; a model that is too large.
+    pub fn gradients(
+        &self,
+        image: &Image,
+        question: &str,
+    ) -> Result<Option<(String, WeightGradients, f64)>, LookError> {
+        let Description {
+            preparation,
+            answers,
+            ..
+        } = &self.description;
+        let image = [preparation.fit(image)?];
+        let ids = [self.description.encode(question)];
+        let batch = |device: &Device| QuestionBatch {
+            words: SourceBatch::new(&ids, &self.model.vocabulary(), device),
+            images: vec![0],
+        };
+        let read = |device: &Device| preparation.tensor(&image, device);
+        let look = (self.model).look(read(&self.device), &batch(&self.device));
+        let answer = best(&numbers(look.logits));
+        if look.looks.is_empty() {
+            return Ok(None);
+        }
+        let cells = look.grid[0] * look.grid[1];
+        let device = self.device.clone().autodiff();
+        let model = Module::train(self.model.clone());
+        let looks = vec![[1, 1, cells]; look.looks.len()];
+        let (log_probability, calls) = of_maps(&model, &looks, || {
+            let logits = model.forward(read(&device), &batch(&device), &mut DropoutRng::none());
+            // Each answer has its own probability.
+            log_sigmoid(logits.narrow(1, answer, 1)).sum()
+        })?;
+        let found = WeightGradients::of_steps(&calls, 0, [looks.len(), cells]);
+        Ok(Some((answers[answer].clone(), found, log_probability)))
     }
 }
 

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_kernels::{
     KernelError,
-    stack::{ChangedHead, Observer, QueryKeys, QueryObserver},
+    stack::{ChangedHead, Observer, QueryKeys, QueryObserver, Stack},
 };
 use regard_models::{
     AnyGenerator, AttentionMaps, SourceBatch, TargetBatch, Vocabularies,
@@ -20,7 +20,7 @@ use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
     ranks::{Ranks, RanksError},
-    recipe::{Model, Translation as Settings},
+    recipe::{LongSource, Model, Translation as Settings},
     tasks::Describe,
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
@@ -74,6 +74,15 @@ pub struct Translator {
     looking: bool,
     /// Whether heads can be changed and observed.
     opened: bool,
+}
+
+/// A text and its translation, as tokens.
+#[derive(Debug, Clone)]
+pub struct ReadAndWritten {
+    source: Vec<u32>,
+    hypothesis: Hypothesis,
+    /// What the encoder reads, what the decoder reads, and what it writes.
+    pub texts: [Tokens; 3],
 }
 
 /// One translation of one line.
@@ -138,6 +147,9 @@ pub enum LineError {
     /// Gradients that cannot be computed.
     #[error(transparent)]
     Gradients(#[from] GradientError),
+    /// Nothing to read or to write.
+    #[error("the text or its translation has no tokens; expected some text")]
+    NoTokens,
     /// The numbers that the model gives are not attention weights.
     #[error("the model's attention is broken, its weights may be damaged: {0}")]
     Trace(#[from] TraceError),
@@ -266,6 +278,84 @@ impl Translator {
         let mut found = found.into_iter().flatten();
         let hypothesis = found.nth(rank).filter(|_| !source.is_empty());
         Ok(hypothesis.map(|hypothesis| (source, hypothesis)))
+    }
+
+    /// A text, and a translation of it that ends: `target`, or else the best one that a search finds.
+    ///
+    /// # Errors
+    /// A text without tokens, or longer than `settings` allow.
+    pub fn read_and_written(
+        &self,
+        text: &str,
+        target: Option<&str>,
+        settings: &Settings,
+    ) -> Result<ReadAndWritten, LineError> {
+        let settings = Settings {
+            long_lines: LongSource::Error,
+            ..settings.clone()
+        };
+        let (source, mut hypothesis) = match target {
+            None => self.hypothesis(text, &settings, 0)?,
+            Some(target) => {
+                let tokenizers = &self.description.tokenizers;
+                let limit = |text, tokenizer| {
+                    let (limited, _) = settings.length_filter().limit_all(&[text], tokenizer)?;
+                    Ok::<_, LineError>(limited[0].ids.clone())
+                };
+                let tokens = limit(target, tokenizers.target())?;
+                let source = limit(text, tokenizers.source())?;
+                let empty = source.is_empty() || tokens.is_empty();
+                let hypothesis = Hypothesis {
+                    tokens,
+                    ..Hypothesis::empty()
+                };
+                (!empty).then_some((source, hypothesis))
+            }
+        }
+        .ok_or(LineError::NoTokens)?;
+        hypothesis.finished = true;
+        let texts = self.texts(&source, &hypothesis)?;
+        Ok(ReadAndWritten {
+            source,
+            hypothesis,
+            texts,
+        })
+    }
+
+    /// What the model reads, what its decoder reads, and what it writes.
+    fn texts(
+        &self,
+        source: &[u32],
+        hypothesis: &Hypothesis,
+    ) -> Result<[Tokens; 3], TokenizerError> {
+        let tokenizers = &self.description.tokenizers;
+        let read = axis(tokenizers.source(), source, true)?;
+        let written = axis(tokenizers.target(), &hypothesis.tokens, hypothesis.finished)?;
+        // At its first position the decoder reads the start marker, at each other position the token that it wrote before.
+        let start = self.model.model().vocabularies().target.start;
+        let start = tokenizers.target().token(start).unwrap_or_default();
+        let past = written.iter().take(written.len().saturating_sub(1));
+        let inputs = std::iter::once(Token::special(start)).chain(past.cloned());
+        Ok([read, inputs.collect(), written])
+    }
+
+    /// The stacks of encoder and decoder, of a model that [`Translator::open_heads`] has prepared.
+    pub fn stacks(&self) -> Option<[&Stack; 2]> {
+        let packed = self.model.packed().filter(|_| self.opened);
+        packed.and_then(|packed| packed.stacks())
+    }
+
+    /// Reads and writes a text and its translation again, observed.
+    ///
+    /// # Errors
+    /// [`LineError::Closed`] before [`Translator::open_heads`]; those of the observers.
+    pub fn watch(
+        &self,
+        text: &ReadAndWritten,
+        encoder: &mut (dyn Observer + Send),
+        decoder: &mut (dyn Observer + Send),
+    ) -> Result<(), LineError> {
+        self.observe(&text.source, &text.hypothesis, encoder, decoder)
     }
 
     /// Reads `source` and writes `hypothesis` with the packed model, observed.
@@ -473,15 +563,7 @@ impl Translator {
                 None => return Ok(vec![]),
             },
         };
-        let tokenizers = &self.description.tokenizers;
-        let tokens = &hypothesis.tokens;
-        let read = axis(tokenizers.source(), source, true)?;
-        let written = axis(tokenizers.target(), tokens, hypothesis.finished)?;
-        // At its first position the decoder reads the start marker, at each other position the token that it wrote before.
-        let start = tokenizers.target().token(vocabularies.target.start);
-        let start = std::iter::once(Token::special(start.unwrap_or_default()));
-        let past = written.iter().take(written.len().saturating_sub(1));
-        let inputs: Tokens = start.chain(past.cloned()).collect();
+        let [read, inputs, written] = self.texts(source, hypothesis)?;
         let mut maps = vec![];
         // Cross-attention comes first, as it is nearest to an alignment.
         for (kind, layers, queries, keys) in [

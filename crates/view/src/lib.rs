@@ -49,6 +49,7 @@ pub mod steps;
 pub mod svg;
 pub mod terminal;
 pub mod training;
+pub mod tree;
 pub mod vectors;
 
 pub use heatmap::Heatmap;

@@ -26,8 +26,8 @@
 
 use std::ops::Range;
 
-use regard_kernels::pool::Kind;
-use regard_trace::{LongTrace, TraceError};
+use regard_kernels::pool;
+use regard_trace::{Kind, LongTrace, Tokens, TraceError};
 
 use crate::Heatmap;
 use crate::svg::Group;
@@ -55,32 +55,51 @@ pub fn head(
     let (rows, columns) = (queries.len().min(side), keys.len().min(side));
     let cells = trace
         .head(map, index)?
-        .pooled(queries.clone(), keys.clone(), rows, columns, Kind::Max)
+        .pooled(
+            queries.clone(),
+            keys.clone(),
+            rows,
+            columns,
+            pool::Kind::Max,
+        )
         .map_err(|error| TraceError::LongHead {
             layer,
             head: number,
             reason: error.to_string(),
         })?;
-    let names = |range: &Range<usize>, count: usize| -> Vec<String> {
+    let names = |tokens: &Tokens, range: &Range<usize>, count: usize| -> Vec<String> {
         let name = |cell: usize| {
             let at = range.start + cell * range.len() / count;
-            let text = trace.tokens().get(at).map_or("", |token| token.text.trim());
+            let text = tokens.get(at).map_or("", |token| token.text.trim());
             format!("{} {text}", at + 1)
         };
         (0..count).map(name).collect()
     };
+    let (of_queries, of_keys) = (trace.queries(map), trace.keys(map));
+    let kind = trace.maps()[map].kind();
     let title = [
         trace.model(),
         trace.source(),
-        &format!("layer {} head {}", layer + 1, number + 1),
+        &format!("{}layer {} head {}", prefix(kind), layer + 1, number + 1),
     ]
     .join(" · ");
-    Ok(
-        Heatmap::table(names(&queries, rows), names(&keys, columns), cells)
-            .titled(title)
-            .with_axes("query", "key")
-            .logarithmic(1.0 / trace.tokens().len() as f32),
-    )
+    let (query, key) = kind.axis_names();
+    let (rows, columns) = (
+        names(of_queries, &queries, rows),
+        names(of_keys, &keys, columns),
+    );
+    Ok(Heatmap::table(rows, columns, cells)
+        .titled(title)
+        .with_axes(query, key)
+        .logarithmic(1.0 / of_keys.len() as f32))
+}
+
+/// What stands before the layer of a map, if a model has several kinds of them.
+fn prefix(kind: Kind) -> String {
+    match kind {
+        Kind::SelfAttention => String::new(),
+        kind => format!("{} ", kind.name()),
+    }
 }
 
 /// Some heads, each the index of its map and its own in it, small: a group for each map. `told` is called before each head with the
@@ -93,16 +112,16 @@ pub fn overview(
     heads: &[(usize, usize)],
     mut told: impl FnMut(usize),
 ) -> Result<Vec<Group>, TraceError> {
-    let all = 0..trace.tokens().len();
     let mut groups: Vec<Group> = vec![];
     for (done, &(map, index)) in heads.iter().enumerate() {
         told(done);
         let of = &trace.maps()[map];
-        let small = head(trace, map, index, all.clone(), all.clone(), SMALL)?;
+        let [queries, keys] = [trace.queries(map), trace.keys(map)].map(|axis| 0..axis.len());
+        let small = head(trace, map, index, queries, keys, SMALL)?;
         let small = small.titled(format!("head {}", of.heads()[index] + 1));
         if done == 0 || heads[done - 1].0 != map {
             groups.push(Group {
-                title: format!("layer {}", of.layer() + 1),
+                title: format!("{}layer {}", prefix(of.kind()), of.layer() + 1),
                 heatmaps: vec![],
             });
         }

@@ -12,6 +12,7 @@ Examples:
   regard look --model ./bert --layer 3 --head 7 --png head.png \"Time flies like an arrow.\"
   regard look --model ./llama --layer 12 --query last \"$(cat long.txt)\"
   regard look --model ./llama --long book.txt --layer 12 --trace book.safetensors --png book.png
+  regard look --model ./t5 --long book.txt --map cross --trace book.safetensors
   regard look --model ./gpt2 --trace look.safetensors --html look.html \"Two dogs play.\"
   regard look --model ./opus-mt-en-de --target \"Zwei Hunde spielen.\" --map encoder \"Two dogs play.\"
 
@@ -29,9 +30,9 @@ pub struct Look {
     /// The text; `-` for standard input
     #[arg(value_name = "TEXT", required_unless_present = "long")]
     pub text: Option<String>,
-    /// Read the text of FILE, of any length, and keep queries and keys in place of weights: `regard view` and `regard serve` show
+    /// Read the text of FILE, of any length, and keep queries and keys in place of weights (of translators of `regard train`, too): `regard view` and `regard serve` show
     /// any part of the maps, which are computed when they are looked at
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "target", "query", "json"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "query", "json"])]
     pub long: Option<PathBuf>,
     /// The model.
     #[command(flatten)]

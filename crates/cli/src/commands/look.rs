@@ -1,12 +1,17 @@
 //! `regard look`.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
+use burn::tensor::Device;
+use regard_kernels::stack::Stack;
 use regard_models::pretrained::Look;
 use regard_trace::{
-    Kind, LongMap, LongWriter, Trace,
+    Kind, LongMap, LongWriter, Tokens, Trace,
     diagnose::{self, report},
+    long::{self, Watch},
 };
+use regard_train::{Registry, tasks::Translation};
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
 
@@ -16,7 +21,7 @@ use super::{
 };
 use crate::{
     arguments::{LookText, Query},
-    failure::Failure,
+    failure::{CommandError, Failure},
     input,
     output::{self, Output},
     pictures::{self, Kept, Screen, expect_writable},
@@ -33,11 +38,11 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
 
 fn work(options: &LookText) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
+    if let Some(path) = &options.long {
+        return read_long(options, path);
+    }
     let opened = Opened::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
-    if let Some(path) = &options.long {
-        return long(options, path, &opened);
-    }
     let text = match options.text.as_deref().unwrap_or("-") {
         "-" => match input::text("-".as_ref())? {
             text if text.trim().is_empty() => return Err(input::no_text("-".as_ref())),
@@ -57,10 +62,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
         let trace = model.look(&text, options.target.as_deref(), &wanted)?;
         return show(options, &trace, wanted.head);
     }
-    if options.target.is_some() {
-        let message = "--target is for encoder-decoders; this model reads one text";
-        return Err(Failure::Usage(message.to_owned()));
-    }
+    expect_no_target(options)?;
     let model = opened.model(storage)?;
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
@@ -121,62 +123,194 @@ fn below(pick: Pick<usize>, name: &str, count: usize) -> Result<Option<usize>, F
 }
 
 /// Reads a text of any length, and keeps queries and keys.
-fn long(options: &LookText, path: &Path, opened: &Opened) -> Result<(), Failure> {
-    if opened.is_seq2seq()? {
-        return Err(opened.other("a model with a single sequence (--long)"));
-    }
-    let model = opened.model(options.model.storage())?;
-    let Some(stack) = model.stack() else {
-        return Err(opened.other("a model of which a kernel computes the attention (--long)"));
-    };
-    let sizes = stack.sizes();
-    let choice = options.pictures.choice();
-    let layer = below(choice.layer, "layer", stack.blocks().len())?;
-    let head = below(choice.head, "head", sizes.heads)?;
+fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
+    let (name, storage) = (&options.model.model, options.model.storage());
     let text = input::text(path)?;
     if text.trim().is_empty() {
         return Err(input::no_text(path));
     }
+    let registry = Registry::default();
+    if registry.holds::<Translation>(name.as_ref()) {
+        if storage.is_some() {
+            let message =
+                "--weights is for folders of pretrained models; this is one of `regard train`";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let mut model = registry.translator(name.as_ref(), &Device::flex())?;
+        model.open_heads();
+        let Some(stacks) = model.stacks() else {
+            let (folder, expected) = (name.into(), WITH_KERNEL.to_owned());
+            return Err(CommandError::OtherModel { folder, expected }.into());
+        };
+        let target = options.target.as_deref();
+        let read = model.read_and_written(&text, target, model.settings())?;
+        let kept = KeptLong::of_both(options, path, name, stacks, read.texts.clone())?;
+        return kept.write(|encoder, decoder| Ok(model.watch(&read, encoder, decoder)?));
+    }
+    let opened = Opened::find(name, options.quiet)?;
+    if opened.is_seq2seq()? {
+        let model = TextToText::read(opened, storage, "")?;
+        let [source, written] = model.read_and_written(&text, options.target.as_deref())?;
+        let texts = model.texts(&source, &written)?;
+        let kept = KeptLong::of_both(options, path, name, model.stacks(), texts)?;
+        return kept
+            .write(|encoder, decoder| Ok(model.watch([&source, &written], encoder, decoder)?));
+    }
+    expect_no_target(options)?;
+    let model = opened.model(storage)?;
+    let Some(stack) = model.stack() else {
+        return Err(opened.other(WITH_KERNEL));
+    };
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = axis(&opened.tokenizer, &encoded.ids)?;
-    let source = (path.file_name()).map_or_else(String::new, |name| name.display().to_string());
-    let trace = match &options.trace {
-        Some(trace) => trace.clone(),
-        None => {
-            PathBuf::from(path.file_name().unwrap_or_default()).with_extension("trace.safetensors")
+    let own = [(stack, false, Kind::SelfAttention, [0, 0])];
+    let kept = KeptLong::of(options, path, name, &own, tokens.into())?;
+    kept.write(|own, _| Ok(model.observe(&encoded, own)?))
+}
+
+/// The models that `--long` reads.
+const WITH_KERNEL: &str = "a model of which a kernel computes the attention (--long): scaled dot products and softmax, with rotary positions, \
+     biases by distance or none";
+
+fn expect_no_target(options: &LookText) -> Result<(), Failure> {
+    match options.target {
+        None => Ok(()),
+        Some(_) => {
+            let message = "--target is for encoder-decoders; this model reads one text";
+            Err(Failure::Usage(message.to_owned()))
         }
-    };
-    output::expect_writable(&trace)?;
-    let heads = head.map_or((0..sizes.heads).collect(), |head| vec![head]);
-    let group = sizes.heads / sizes.key_value_heads;
-    let first = heads[0] / group;
-    let keys_of: Vec<usize> = heads.iter().map(|head| head / group - first).collect();
-    let layers = layer.map_or(0..stack.blocks().len(), |layer| layer..layer + 1);
-    let maps = layers.map(|layer| LongMap::new(layer, heads.clone(), keys_of.clone(), sizes.head));
-    let maps: Vec<LongMap> = maps.collect();
-    let count = tokens.len();
-    let mut writer = LongWriter::create(&trace, &opened.name, source, tokens, maps)?;
-    let status = Status::new(&trace.display().to_string(), !options.quiet);
-    status.set(&format!("{count} tokens are read"));
-    model.observe(&encoded, &mut writer)?;
-    writer.finish()?;
-    drop(status);
-    if !options.quiet {
-        let bytes = std::fs::metadata(&trace).map_or(0, |file| file.len());
-        eprintln!(
-            "{}: {count} tokens, {:.1} MB",
-            trace.display(),
-            bytes as f64 / 1e6
-        );
     }
-    if !options.pictures.any() {
-        return Ok(());
+}
+
+/// A trace of a long text that is being written.
+struct KeptLong<'a> {
+    options: &'a LookText,
+    to: PathBuf,
+    tokens: usize,
+    own: [Kind; 2],
+    writer: Mutex<LongWriter>,
+}
+
+/// Attention of a stack that is kept: whether to its source, its kind, and the numbers of the texts of queries and keys.
+type Attends<'m> = (&'m Stack, bool, Kind, [usize; 2]);
+
+impl<'a> KeptLong<'a> {
+    /// Encoder, decoder and what is between them, of what the encoder reads, what the decoder reads, and what it writes.
+    fn of_both(
+        options: &'a LookText,
+        path: &Path,
+        name: &str,
+        [encoder, decoder]: [&Stack; 2],
+        [read, inputs, written]: [Tokens; 3],
+    ) -> Result<Self, Failure> {
+        let attends = [
+            (encoder, false, Kind::EncoderSelf, [0, 0]),
+            (decoder, false, Kind::DecoderSelf, [1, 1]),
+            (decoder, true, Kind::Cross, [2, 0]),
+        ];
+        let others = vec![inputs, written];
+        let texts = long::Texts {
+            tokens: read,
+            others,
+        };
+        Self::of(options, path, name, &attends, texts)
     }
-    match regard_trace::open(&trace)? {
-        regard_trace::Opened::Long(trace) => {
-            pictures::write_long(&trace, &options.pictures, None, None, options.quiet)
+
+    fn of(
+        options: &'a LookText,
+        path: &Path,
+        name: &str,
+        attends: &[Attends<'_>],
+        texts: long::Texts,
+    ) -> Result<Self, Failure> {
+        let choice = options.pictures.choice();
+        let chosen = |kind| match choice.kind {
+            Pick::One(wanted) => wanted == kind,
+            _ => true,
+        };
+        let most = |count: fn(&Stack) -> usize| {
+            let counts = attends.iter().map(|(stack, ..)| count(stack));
+            counts.max().unwrap_or(0)
+        };
+        let layer = below(choice.layer, "layer", most(|stack| stack.blocks().len()))?;
+        let head = below(choice.head, "head", most(|stack| stack.sizes().heads))?;
+        let mut maps = vec![];
+        for &(stack, cross, kind, texts) in attends.iter().filter(|(.., kind, _)| chosen(*kind)) {
+            let sizes = stack.sizes();
+            let heads: Vec<usize> = match head {
+                None => (0..sizes.heads).collect(),
+                Some(head) => (head..sizes.heads).take(1).collect(),
+            };
+            let blocks = stack.blocks().iter().enumerate();
+            let blocks = blocks.filter(|(at, block)| {
+                layer.is_none_or(|layer| layer == *at) && (!cross || block.cross.is_some())
+            });
+            let Some(first) = heads.first() else { continue };
+            let group = sizes.heads / sizes.key_value_heads;
+            let keys_of = heads.iter().map(|head| head / group - first / group);
+            let keys_of: Vec<usize> = keys_of.collect();
+            maps.extend(blocks.map(|(at, _)| {
+                LongMap::new(at, heads.clone(), keys_of.clone(), sizes.head).between(kind, texts)
+            }));
         }
-        regard_trace::Opened::Traces(_) => Ok(()),
+        if maps.is_empty() {
+            let kinds = attends.iter().map(|(.., kind, _)| kind.name());
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            let message = format!("no such map, layer or head; the model has {kinds}");
+            return Err(Failure::Usage(message));
+        }
+        let to = match &options.trace {
+            Some(trace) => trace.clone(),
+            None => {
+                let file = PathBuf::from(path.file_name().unwrap_or_default());
+                file.with_extension("trace.safetensors")
+            }
+        };
+        output::expect_writable(&to)?;
+        let source = (path.file_name()).map_or_else(String::new, |name| name.display().to_string());
+        let tokens = texts.tokens.len();
+        let own = [0, attends.len().saturating_sub(2)].map(|at| attends[at].2);
+        let writer = LongWriter::create(&to, name, source, texts, maps)?;
+        Ok(Self {
+            options,
+            to,
+            tokens,
+            own,
+            writer: Mutex::new(writer),
+        })
+    }
+
+    /// Writes what the observers of the encoder, or of the only stack, and of the decoder see, and draws it.
+    fn write(
+        self,
+        read: impl FnOnce(&mut Watch, &mut Watch) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let (options, to) = (self.options, self.to);
+        let status = Status::new(&to.display().to_string(), !options.quiet);
+        status.set(&format!("{} tokens are read", self.tokens));
+        let [mut encoder, mut decoder] = self.own.map(|own| Watch::new(&self.writer, own));
+        read(&mut encoder, &mut decoder)?;
+        let writer = self.writer.into_inner();
+        writer.unwrap_or_else(PoisonError::into_inner).finish()?;
+        drop(status);
+        if !options.quiet {
+            let bytes = std::fs::metadata(&to).map_or(0, |file| file.len());
+            let megabytes = bytes as f64 / 1e6;
+            eprintln!(
+                "{}: {} tokens, {megabytes:.1} MB",
+                to.display(),
+                self.tokens
+            );
+        }
+        if !options.pictures.any() {
+            return Ok(());
+        }
+        match regard_trace::open(&to)? {
+            regard_trace::Opened::Long(trace) => {
+                pictures::write_long(&trace, &options.pictures, None, None, options.quiet)
+            }
+            regard_trace::Opened::Traces(_) => Ok(()),
+        }
     }
 }
 

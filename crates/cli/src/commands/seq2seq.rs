@@ -193,6 +193,23 @@ impl TextToText {
         target: Option<&str>,
         wanted: &Wanted,
     ) -> Result<Trace, Failure> {
+        let [source, written] = self.read_and_written(text, target)?;
+        self.expect(wanted, source.len().max(written.len()))?;
+        let shown = self.target.decode(&written, true)?;
+        let maps = self.maps(&source, &written, wanted)?;
+        let trace = Trace::new(&self.opened.name, text, shown);
+        Ok(maps.into_iter().fold(trace, Trace::with_map))
+    }
+
+    /// The tokens of `text`, and those of `target`, or what the model writes itself.
+    ///
+    /// # Errors
+    /// Texts that are too long or have no tokens.
+    pub fn read_and_written(
+        &self,
+        text: &str,
+        target: Option<&str>,
+    ) -> Result<[Vec<u32>; 2], Failure> {
         let context = self.model.source_context();
         let (source, tokens) = self.source(text, usize::MAX)?;
         if tokens > context {
@@ -218,16 +235,31 @@ impl TextToText {
             let tokens = written.len();
             return Err(CommandError::LongPrompt { tokens, context }.into());
         }
-        self.expect(wanted, source.len().max(written.len()))?;
-        let shown = self.target.decode(&written, true)?;
-        let maps = self.maps(&source, &written, wanted)?;
-        let trace = Trace::new(&self.opened.name, text, shown);
-        Ok(maps.into_iter().fold(trace, Trace::with_map))
+        Ok([source, written])
+    }
+
+    /// What the encoder reads, what the decoder reads, and what it writes, as the axes of a picture.
+    ///
+    /// # Errors
+    /// A tokenizer that cannot decode them.
+    pub fn texts(&self, source: &[u32], written: &[u32]) -> Result<[Tokens; 3], PretrainedError> {
+        let read = axis(&self.opened.tokenizer, source)?;
+        let written = axis(&self.target, written)?;
+        let start = self.target.token(self.model.writing().start);
+        let past = written.iter().take(written.len().saturating_sub(1));
+        let inputs =
+            std::iter::once(Token::special(start.unwrap_or_default())).chain(past.cloned());
+        Ok([read, inputs.collect(), written])
+    }
+
+    /// The stacks of encoder and decoder.
+    pub fn stacks(&self) -> [&Stack; 2] {
+        [self.model.encoder(), self.model.decoder().stack()]
     }
 
     /// Refuses a layer, a head or a query that neither encoder nor decoder has.
     fn expect(&self, wanted: &Wanted, tokens: usize) -> Result<(), Failure> {
-        let stacks = [self.model.encoder(), self.model.decoder().stack()];
+        let stacks = self.stacks();
         let layers = stacks.map(|stack| stack.blocks().len());
         let heads = stacks.map(|stack| stack.sizes().heads);
         let query = match wanted.query {
@@ -258,7 +290,7 @@ impl TextToText {
         wanted: &Wanted,
     ) -> Result<Vec<AttentionMap>, LineError> {
         let inputs = self.inputs(written);
-        let (encoder, decoder) = (self.model.encoder(), self.model.decoder().stack());
+        let [encoder, decoder] = self.stacks();
         let looks =
             |kind| matches!(wanted.kind, Pick::Usual | Pick::All) || wanted.kind == Pick::One(kind);
         let look = |stack: &Stack, length: usize| {
@@ -288,14 +320,7 @@ impl TextToText {
         }
         self.observe(source, &inputs, &mut of_source, &mut of_target)?;
 
-        let read = axis(&self.opened.tokenizer, source)?;
-        let written = axis(&self.target, written)?;
-        let start = self.target.token(inputs[0]).unwrap_or_default();
-        let past = written.iter().take(inputs.len() - 1);
-        let inputs: Tokens = [Token::special(start)]
-            .into_iter()
-            .chain(past.cloned())
-            .collect();
+        let [read, inputs, written] = self.texts(source, written)?;
         let (source_query, target_query) = (of_source.query, of_target.query);
         let mut maps = vec![];
         for seen in of_target.maps() {
@@ -330,6 +355,19 @@ impl TextToText {
         let start = self.model.writing().start;
         let before = written.iter().take(written.len().saturating_sub(1));
         [start].into_iter().chain(before.copied()).collect()
+    }
+
+    /// Reads `source` and writes `written`, observed.
+    ///
+    /// # Errors
+    /// Texts that the model cannot read.
+    pub fn watch(
+        &self,
+        [source, written]: [&[u32]; 2],
+        encoder: &mut (dyn Observer + Send),
+        decoder: &mut (dyn Observer + Send),
+    ) -> Result<(), PretrainedError> {
+        self.observe(source, &self.inputs(written), encoder, decoder)
     }
 
     /// Reads a source and what the decoder reads, observed.

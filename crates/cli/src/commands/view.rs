@@ -93,7 +93,11 @@ fn long(options: &View, trace: &LongTrace) -> Result<(), Failure> {
     for map in trace.maps() {
         let heads = map.heads().iter().map(|head| (head + 1).to_string());
         let heads = heads.collect::<Vec<_>>().join(", ");
-        out.line(&format!("  layer {}: heads {heads}", map.layer() + 1))?;
+        let kind = map.kind().name();
+        out.line(&format!(
+            "  {kind}, layer {}: heads {heads}",
+            map.layer() + 1
+        ))?;
     }
     out.line("draw them with --png, or explore them with `regard serve`")?;
     out.flush()

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{inside, refused, regard, stdout};
+use crate::{expect_long_as_looked, inside, refused, regard, stdout};
 
 /// Trains a model on a text in which every letter follows from the one before it; gives the run folder.
 fn trained(folder: &Path, name: &str, model: &str, more: &[&str]) -> String {
@@ -51,10 +51,12 @@ const LSTM: &str = "kind = \"lstm-lm\"\ncontext = 24\nembedding = 12\nhidden = 1
 #[test]
 fn trained_models_write_look_and_are_scored() {
     let folder = tempdir().unwrap();
-    let alibi = TRANSFORMER.to_owned() + "\npositions = \"alibi\"";
+    let with = |positions: &str| format!("{TRANSFORMER}\npositions = {positions:?}");
+    let (alibi, buckets) = (with("alibi"), with("buckets"));
     for (name, model, maps) in [
         ("transformer", TRANSFORMER, Some(2)),
         ("alibi", &alibi, Some(2)),
+        ("buckets", &buckets, Some(2)),
         ("lstmn", LSTMN, Some(1)),
         ("lstm", LSTM, None),
     ] {
@@ -119,6 +121,9 @@ fn trained_models_write_look_and_are_scored() {
         let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
         assert!(line["perplexity"].as_f64().unwrap() < 2.5, "{name} {line}");
 
+        if ["transformer", "alibi", "buckets"].contains(&name) {
+            expect_long_as_looked(folder.path(), &run, "abcdefghijklmnop", &[]);
+        }
         let look = ["look", "--model", &run, "abcd", "--json"];
         let done = regard().args(look).assert();
         match maps {
@@ -147,7 +152,7 @@ fn trained_models_write_look_and_are_scored() {
         }
         refused(
             ["look", "--model", &run, "abcd", "--layer", "9"],
-            if maps.is_some() && name == "transformer" {
+            if ["transformer", "alibi", "buckets"].contains(&name) {
                 2
             } else {
                 1

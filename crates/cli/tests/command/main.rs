@@ -30,6 +30,8 @@ use std::{
 };
 
 use assert_cmd::{Command, assert::Assert, cargo::cargo_bin_cmd};
+use regard_trace::{Opened, open};
+use serde_json::{Value, json};
 
 /// A small task, solved in about a second.
 pub const RECIPE: &str = r#"
@@ -124,6 +126,41 @@ pub fn trained() -> &'static str {
         run(["train", &recipe, "--folder", &folder, "--quiet"]).success();
         folder
     })
+}
+
+/// Whether queries and keys of a text (`look --long`) give the weights that a look gives, to the rounding of half precision.
+pub fn expect_long_as_looked(folder: &Path, model: &str, read: &str, more: &[&str]) {
+    let kept = text(&folder.join("long.safetensors"));
+    let book = file(folder, "book.txt", read);
+    let look = ["look", "--model", model, "--json", read];
+    let maps = stdout(&regard().args(look).args(more).assert().success());
+    let maps: Vec<Value> = (maps.lines())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let long = ["look", "--model", model, "--long", &book, "--trace", &kept];
+    regard().args(long).args(more).assert().success();
+    let Opened::Long(trace) = open(&kept).unwrap() else {
+        panic!("not long")
+    };
+    assert_eq!(trace.maps().len(), maps.len(), "{model}");
+    for (index, map) in trace.maps().iter().enumerate() {
+        let same = |other: &&Value| {
+            other["map"] == map.kind().name() && other["layer"] == json!(map.layer())
+        };
+        let weights = &maps.iter().find(same).unwrap()["weights"];
+        for (head, rows) in weights.as_array().unwrap().iter().enumerate() {
+            let queries: Vec<usize> = (0..trace.queries(index).len()).collect();
+            let found = trace.head(index, head).unwrap().rows(&queries).unwrap();
+            let rows = rows.as_array().unwrap().iter();
+            let expected: Vec<&Value> = rows.flat_map(|row| row.as_array().unwrap()).collect();
+            assert_eq!(found.len(), expected.len());
+            for (weight, expected) in found.iter().zip(expected) {
+                let error = (f64::from(*weight) - expected.as_f64().unwrap()).abs();
+                let name = map.kind().name();
+                assert!(error < 2e-3, "{model} {name} {index} head {head}: {error}");
+            }
+        }
+    }
 }
 
 /// Writes a file into a folder and gives its path.

@@ -2,10 +2,9 @@
 
 use std::{fs, path::Path};
 
-use regard_trace::{Opened, open};
 use serde_json::{Value, json};
 
-use crate::{regard, stderr, stdout, text};
+use crate::{expect_long_as_looked, refused, regard, stderr, stdout, text};
 
 /// A copy of a golden checkpoint with a tokenizer of whole words, as many as the model has.
 pub fn model(case: &str, folder: &Path) -> String {
@@ -262,39 +261,42 @@ fn long_texts_are_looked_at_by_their_queries_and_keys() {
     let words: Vec<String> = (0..24).map(|i| format!("w{}", i * 7 % 19)).collect();
     let book = text(&folder.path().join("book.txt"));
     let kept = text(&folder.path().join("book.safetensors"));
-    for (case, words) in [
-        ("bert", &words[..12]),
-        ("llama", &words),
-        ("mistral", &words),
-        ("gemma2", &words),
-        ("gpt2", &words),
+    for (case, words, more) in [
+        ("bert", &words[..12], &[][..]),
+        ("llama", &words, &[]),
+        ("mistral", &words, &[]),
+        ("gemma2", &words, &[]),
+        ("longformer", &words, &[]),
+        ("longformer-classes", &words, &[]),
+        ("t5", &words, &["--target", "w3 w1 w4 w1 w5 w9 w2"]),
+        ("bart", &words, &["--target", "w3 w1 w4"]),
+        ("marian", &words, &["--target", "w2 w7"]),
+        ("gpt2", &words, &[]),
     ] {
         let model = model(case, folder.path());
-        fs::write(&book, words.join(" ")).unwrap();
-        let look = ["look", "--model", &model, "--json", &words.join(" ")];
-        let maps = stdout(&regard().args(look).assert().success());
-        let maps: Vec<Value> = (maps.lines())
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let long = ["look", "--model", &model, "--long", &book, "--trace", &kept];
-        regard().args(long).assert().success();
-        let Opened::Long(trace) = open(&kept).unwrap() else {
-            panic!("not long")
-        };
-        assert_eq!(trace.maps().len(), maps.len(), "{case}");
-        for (index, map) in maps.iter().enumerate() {
-            for (head, rows) in map["weights"].as_array().unwrap().iter().enumerate() {
-                let all: Vec<usize> = (0..trace.tokens().len()).collect();
-                let weights = trace.head(index, head).unwrap().rows(&all).unwrap();
-                let rows = rows.as_array().unwrap().iter();
-                let expected = rows.flat_map(|row| row.as_array().unwrap());
-                for (weight, expected) in weights.iter().zip(expected) {
-                    let error = (f64::from(*weight) - expected.as_f64().unwrap()).abs();
-                    assert!(error < 2e-3, "{case} layer {index} head {head}: {error}");
-                }
-            }
-        }
+        expect_long_as_looked(folder.path(), &model, &words.join(" "), more);
     }
+    let arguments = ["--long", &book, "--trace", &kept, "--quiet"];
+    let t5 = text(&folder.path().join("t5"));
+    let look = ["look", "--model", &t5, "--map", "cross", "--layer", "2"];
+    regard().args(look).args(arguments).assert().success();
+    let shown = stdout(&regard().args(["view", &kept]).assert().success());
+    assert!(
+        shown.contains("decoder.cross, layer 2: heads 1, 2"),
+        "{shown}"
+    );
+    let drawn = folder.path().join("cross.svg");
+    let part = ["--head", "2", "--queries", "1-1", "--keys", "3-9"];
+    let view = ["view", &kept, "--svg", &text(&drawn)];
+    regard().args(view).args(part).assert().success();
+    let drawn = fs::read_to_string(drawn).unwrap();
+    assert!(drawn.contains("decoder.cross layer 2 head 2"), "{drawn}");
+    refused(
+        ["look", "--model", &t5, "--long", &book, "--map", "self"],
+        2,
+        ["encoder.self, decoder.self, decoder.cross"],
+    );
+    fs::write(&book, words.join(" ")).unwrap();
     // One head of one layer, drawn at once, and a part of it later.
     let model = text(&folder.path().join("gpt2"));
     let png = text(&folder.path().join("head.png"));

@@ -94,6 +94,27 @@ impl Served {
         pairs.collect()
     }
 
+    /// The gradients of a look: its output and log probability, and for each head the sum of gradient times attention, which are those of
+    /// the maps of the view.
+    fn gradients(&self, id: &Value) -> Value {
+        let found = self.get(&format!("/api/trace/{id}/gradients"));
+        let mut largest = 0.0f64;
+        for one in found["heads"].as_array().unwrap() {
+            let (map, head) = (&one["map"], &one["head"]);
+            let path = format!("/api/trace/{id}/gradient?map={map}&heads={head}");
+            let products = self.bytes(&path);
+            let products = products.chunks(4);
+            let sum: f32 = products
+                .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
+                .sum();
+            let told = one["sum"].as_f64().unwrap();
+            assert!((f64::from(sum) - told).abs() < 1e-4, "{one}: {sum}");
+            largest = largest.max(told.abs());
+        }
+        assert!(largest > 1e-5, "{found}");
+        found
+    }
+
     /// What is wrong with a request that is refused.
     fn refusal(&self, path: &str) -> String {
         let get = format!(
@@ -549,6 +570,13 @@ fn heads_of_image_classifiers_are_switched_off() {
         }
         let look = |heads: Value| served.look(&photo, text, &heads).unwrap();
         let plain = look(json!([]));
+        let found = served.gradients(&plain["trace"]);
+        assert_eq!(found["output"], plain["output"], "{case}");
+        let logarithm = found["log_probability"].as_f64().unwrap();
+        assert!(
+            (logarithm - probability(&plain).ln()).abs() < 1e-4,
+            "{case}: {found}"
+        );
         let maps = served.get("/api/traces")["traces"][0]["maps"].clone();
         let map = maps[1]["id"].clone();
         let heads = maps[1]["heads"].as_u64().unwrap() as usize;
@@ -602,6 +630,8 @@ fn heads_of_a_detector_are_switched_off() {
         plain["output"].as_str().unwrap().contains("person"),
         "{plain}"
     );
+    let found = served.gradients(&plain["trace"]);
+    assert_eq!(found["output"], plain["output"]);
     let map = served.get("/api/traces")["traces"][0]["maps"][0].clone();
     let layer = map["layer"].clone();
     let one = |change: Value| json!([{"map": "decoder.cross", "layer": layer, "head": 0, "change": change}]);
@@ -657,8 +687,63 @@ fn the_head_of_a_captioner_is_switched_off() {
     let own = look(json!({"replace": {"look": plain["trace"]}}));
     assert_eq!(own["output"], plain["output"]);
 
+    let found = served.gradients(&plain["trace"]);
+    let logarithm = found["log_probability"].as_f64().unwrap();
+    assert_eq!(found["output"], plain["output"]);
+    assert!(
+        (logarithm - probability(&plain).ln()).abs() < 1e-3,
+        "{found}"
+    );
+
     for model in ["mnist-resnet", "scenes-vqa"] {
         let served = Served::start(&["--model", model]);
         assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
+        let asked = served.look(&scene, "what is red?", &json!([])).unwrap();
+        let path = format!("/api/trace/{}/gradients", asked["trace"]);
+        match model {
+            "scenes-vqa" => {
+                let found = served.gradients(&asked["trace"]);
+                let logarithm = found["log_probability"].as_f64().unwrap();
+                assert_eq!(found["output"], asked["output"]);
+                assert!(
+                    (logarithm - probability(&asked).ln()).abs() < 1e-4,
+                    "{found}"
+                );
+            }
+            _ => assert!(served.refusal(&path).contains("not computed for")),
+        }
+    }
+}
+
+/// A PNG with a comment that tries to be part of the page.
+#[test]
+fn a_comment_in_an_image_reaches_no_page() {
+    const COMMENT: &[u8] = b"Comment\0</script><img src=x onerror=window.hit=1>";
+    let (model, photo) = of_images("vit");
+    // Behind the header, which ends after 33 bytes: length, kind, content, checksum.
+    let mut chunk = [b"tEXt", COMMENT].concat();
+    let checksum = chunk.iter().fold(u32::MAX, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| {
+            (sum >> 1) ^ if sum & 1 == 1 { 0xedb8_8320 } else { 0 }
+        })
+    });
+    chunk.extend((!checksum).to_be_bytes());
+    let length = (COMMENT.len() as u32).to_be_bytes();
+    let commented = [&photo[..33], &length, &chunk, &photo[33..]].concat();
+    let served = Served::start(&["--model", &model]);
+    let plain = served.look(&photo, "", &json!([])).unwrap();
+    let found = served.look(&commented, "", &json!([])).unwrap();
+    assert_eq!(found["alternatives"], plain["alternatives"]);
+    let id = &found["trace"];
+    for path in [
+        "/api/traces".to_owned(),
+        format!("/api/trace/{id}/image"),
+        format!("/api/trace/{id}/axes"),
+        format!("/api/trace/{id}/picture?view=image&format=html"),
+        format!("/api/trace/{id}/picture?view=image&format=svg"),
+    ] {
+        let sent = served.bytes(&path);
+        let there = sent.windows(10).any(|part| part == b"window.hit");
+        assert!(!there, "{path}");
     }
 }

@@ -51,7 +51,7 @@ use std::sync::atomic::AtomicUsize;
 pub use backward::Gradients;
 pub(crate) use decode::decode_at;
 pub use decode::{Cache, decode};
-pub use observe::{Observe, Pooled, Top, observe, pool};
+pub use observe::{Observe, Pooled, Top, cell, cell_of, observe, pool};
 
 use crate::{
     element::Element,

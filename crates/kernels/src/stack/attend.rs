@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::changed::ChangedHead;
 use super::helper::Helper;
 use super::observer::{Observer, Observing, Positions, Seen, told, wanted};
-use super::relative::RelativePositions;
+use super::relative::Distances;
 use super::rotation::Angles;
 use super::state::{Past, Sources, State};
 use super::{SelfAttention, Sizes, Stack};
@@ -14,7 +14,7 @@ use crate::element::Element;
 use crate::error::{KernelError, check_size};
 use crate::simd::Level;
 use crate::threads::{RowsMut, for_each_chunk, rows};
-use crate::{Attention, Offsets, RelativeBias, View, ViewMut, Window};
+use crate::{Attention, Offsets, View, ViewMut, Window};
 
 /// Keys are gathered from a multiple of this many on, a multiple of every tile, so that a window that begins inside the past has
 /// its tiles, and bits, where the whole sequence has them.
@@ -46,7 +46,7 @@ pub(super) struct Pass<'a> {
     /// Whether this pass is a step: each row has one more position.
     step: bool,
     /// What distances add to the scores of self-attention.
-    relative: Option<RelativeBias<'a>>,
+    distances: &'a Distances,
     /// Of each rotation of the stack.
     angles: Vec<Angles<'a>>,
     /// For a step, the pages of each window in the stack.
@@ -106,7 +106,7 @@ impl<'a> Pass<'a> {
             sources,
             fresh,
             step: state.is_some() && counts.iter().all(|&count| count == 1),
-            relative: stack.relative.as_ref().map(RelativePositions::bias),
+            distances: &stack.distances,
             angles: angles.map(|rotation| rotation.angles(places())).collect(),
             tables: vec![],
         };
@@ -180,10 +180,7 @@ impl<'a> Pass<'a> {
             let known = self.tables.iter().find(|(window, _)| *window == own.window);
             if let Some((_, table)) = known {
                 let queries = (&*joint, width);
-                let attention = Attention {
-                    relative: self.relative,
-                    ..self.unmasked(own.scale)
-                };
+                let attention = self.by_distance(layer, own);
                 match past {
                     Past::F32(past) => {
                         self.decode(queries, attention, past, 1, table, read, helper)
@@ -215,7 +212,7 @@ impl<'a> Pass<'a> {
             };
             let attention = Attention {
                 offsets: Some(offsets),
-                ..self.attention(own)
+                ..self.attention(layer, own)
             };
             let groups = self.sizes.key_value_heads;
             let (query_view, key_view, value_view) = (
@@ -257,7 +254,7 @@ impl<'a> Pass<'a> {
                 queries: Positions::From(self.length(row) - count),
                 keys: Positions::From(start),
             };
-            let attention = self.attention(own);
+            let attention = self.attention(layer, own);
             let observer = told(observer, wanted);
             self.row(
                 seen,
@@ -394,7 +391,7 @@ impl<'a> Pass<'a> {
     }
 
     /// What self-attention may see.
-    pub(super) fn attention(&self, own: &SelfAttention) -> Attention<'a> {
+    pub(super) fn attention(&self, layer: usize, own: &SelfAttention) -> Attention<'a> {
         let causal = self.sizes.causal;
         let window = own.window.map(|window| match causal {
             true => Window {
@@ -409,7 +406,18 @@ impl<'a> Pass<'a> {
         Attention {
             causal,
             window,
-            relative: self.relative,
+            ..self.by_distance(layer, own)
+        }
+    }
+
+    /// Self-attention that sees everything, as far as its distance says.
+    fn by_distance(&self, layer: usize, own: &SelfAttention) -> Attention<'a> {
+        let Attention {
+            relative, alibi, ..
+        } = self.distances.options(layer);
+        Attention {
+            relative,
+            alibi,
             ..self.unmasked(own.scale)
         }
     }
@@ -578,13 +586,13 @@ impl<'a> Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// What the distance of a key adds to its score in self-attention.
-    pub(super) fn by_distance(&self, cross: bool, head: usize, query: usize, key: usize) -> f32 {
-        let relative = self.relative.filter(|_| !cross);
-        relative.map_or(0.0, |relative| {
-            let of_head = relative.of_head(self.sizes.heads, head);
-            of_head.at(key as i64 - query as i64)
-        })
+    /// What the distance of a key adds to its score.
+    pub(super) fn added(&self, place: &Place<'_>, head: usize, pair: [usize; 2]) -> f32 {
+        let heads = [head, self.sizes.heads];
+        match place.cross {
+            true => 0.0,
+            false => self.distances.add(place.layer, heads, pair),
+        }
     }
 
     /// Which keys each query may see, `[heads, queries, keys]`, if some are hidden here; `padded` queries stand in front.

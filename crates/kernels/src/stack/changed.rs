@@ -12,7 +12,7 @@ use crate::error::{KernelError, check_size, check_value};
 pub enum HeadChange {
     /// Its context is 0: it reads nothing.
     Off,
-    /// Its queries are 0, so that all keys that it sees have the same score, but for biases of relative positions.
+    /// Its queries are 0, so that all keys that it sees have the same score, but for what distances add.
     Uniform,
     /// The query at one position does not see the key at another: the weight of the pair is 0, and the others of its row are divided
     /// by what is left of their sum. A position that is not there changes nothing; a query that sees no other key reads 0.
@@ -189,7 +189,7 @@ impl Pass<'_> {
                 for (column, bias) in bias.iter_mut().enumerate() {
                     let key = place.keys.of(column);
                     let score = weights.get(key).map_or(f32::NEG_INFINITY, |w| w.ln());
-                    *bias = score - self.by_distance(place.cross, head, query, key);
+                    *bias = score - self.added(place, head, [query, key]);
                 }
             }
         }

@@ -98,7 +98,7 @@ impl Pass<'_> {
             let attention = Attention {
                 prefix: some.then_some(&prefix),
                 documents: some.then_some(documents),
-                ..self.attention(own)
+                ..self.attention(layer, own)
             };
             let place = |queries, keys| Place {
                 layer,

@@ -94,13 +94,13 @@ pub use weights::{
     Block, CrossAttention, FeedForward, GlobalAttention, NormWeights, Norms, SelfAttention, Sizes,
 };
 
-use crate::Attention;
 use crate::activation::Activated;
 use crate::element::Kind;
 use crate::error::{KernelError, check_length, check_size, check_value};
 use attend::Pass;
 use helper::Helper;
 use observer::Observing;
+use relative::Distances;
 use state::{Past, Row, Sources};
 
 /// Blocks one after another, ready for inference.
@@ -110,7 +110,7 @@ pub struct Stack {
     blocks: Vec<Block>,
     last_norm: Option<NormWeights>,
     rotations: Vec<Rotation>,
-    relative: Option<RelativePositions>,
+    distances: Distances,
     changed: Vec<ChangedHead>,
 }
 
@@ -150,35 +150,61 @@ impl Stack {
             blocks,
             last_norm,
             rotations,
-            relative: None,
+            distances: Distances::default(),
             changed: vec![],
         })
     }
 
-    /// With biases of relative positions in the self-attention of every block.
+    /// With biases of relative positions in self-attention: those of each block, or one for all.
     ///
     /// # Errors
-    /// [`KernelError`] if `relative` has not the same distances for each head, or numbers that are not finite; a block with
-    /// [`GlobalAttention`].
-    pub fn with_relative(mut self, relative: RelativePositions) -> Result<Self, KernelError> {
-        let global = self
-            .blocks
-            .iter()
-            .any(|block| block.attention.global.is_some());
-        check_value("relative", "no global positions", 1.0, !global)?;
+    /// [`KernelError`] if they are neither one nor one for each block, have not the same distances for each head, or hold numbers that
+    /// are not finite; a block with [`GlobalAttention`].
+    pub fn with_relative(self, relative: Vec<RelativePositions>) -> Result<Self, KernelError> {
+        let (found, blocks) = (relative.len(), self.blocks.len());
+        let expected = if found == 1 { 1 } else { blocks };
+        check_size(
+            "relative",
+            "blocks",
+            found,
+            expected,
+            "one, or one for each block",
+        )?;
+        let alibi = self.distances.alibi.clone();
+        self.with_distances("relative", Distances { relative, alibi })
+    }
+
+    /// With ALiBi in the self-attention of every block: `slopes [heads]` times the distance is subtracted from scores (Press et al.
+    /// 2022).
+    ///
+    /// # Errors
+    /// [`KernelError`] for another number of slopes, or numbers that are not finite; a block with [`GlobalAttention`].
+    pub fn with_alibi(self, slopes: Vec<f32>) -> Result<Self, KernelError> {
+        let relative = self.distances.relative.clone();
+        let alibi = Some(slopes);
+        self.with_distances("alibi", Distances { relative, alibi })
+    }
+
+    fn with_distances(
+        mut self,
+        argument: &'static str,
+        distances: Distances,
+    ) -> Result<Self, KernelError> {
+        let mut blocks = self.blocks.iter();
+        let global = blocks.any(|block| block.attention.global.is_some());
+        check_value(argument, "no global positions", 1.0, !global)?;
         let Sizes {
             heads,
             key_value_heads,
             head,
             ..
         } = self.sizes;
-        let attention = Attention {
-            relative: Some(relative.bias()),
-            ..Attention::default()
-        };
         let keys = [0, key_value_heads, 0, head];
-        attention.check([0, heads, 0, head], keys, keys)?;
-        self.relative = Some(relative);
+        for layer in 0..distances.relative.len().max(1) {
+            let options = distances.options(layer);
+            options.check([0, heads, 0, head], keys, keys)?;
+        }
+        self.distances = distances;
         Ok(self)
     }
 
@@ -202,9 +228,18 @@ impl Stack {
         &self.rotations
     }
 
-    /// What distances add to scores.
-    pub fn relative(&self) -> Option<&RelativePositions> {
-        self.relative.as_ref()
+    /// Whether distances add to the scores of self-attention.
+    pub fn has_distances(&self) -> bool {
+        !self.distances.relative.is_empty() || self.distances.alibi.is_some()
+    }
+
+    /// What the distance of a key from a query adds to their score in the self-attention of block `layer`.
+    ///
+    /// # Panics
+    /// If there is no such head.
+    pub fn added_by_distance(&self, layer: usize, head: usize, query: usize, key: usize) -> f32 {
+        let heads = [head, self.sizes.heads];
+        self.distances.add(layer, heads, [query, key])
     }
 
     /// Begins `rows` sequences whose keys and values are kept in `cache`.

@@ -41,6 +41,7 @@ struct Choice {
     window: Option<usize>,
     rotary: bool,
     relative: bool,
+    alibi: bool,
     query_key_norm: bool,
     cross: bool,
     /// Whether it may have global positions.
@@ -66,6 +67,7 @@ const PLAIN: Choice = Choice {
     window: None,
     rotary: false,
     relative: false,
+    alibi: false,
     query_key_norm: false,
     cross: false,
     global: false,
@@ -124,6 +126,21 @@ fn choices() -> Vec<Choice> {
             relative: true,
             scale: Some(1.0),
             cross: true,
+            ..PLAIN
+        },
+        Choice {
+            alibi: true,
+            rotary: true,
+            window: Some(4),
+            ..PLAIN
+        },
+        Choice {
+            alibi: true,
+            relative: true,
+            sizes: Sizes {
+                causal: false,
+                ..PLAIN.sizes
+            },
             ..PLAIN
         },
         Choice {
@@ -205,12 +222,21 @@ fn stack(choice: &Choice) -> Stack {
     let rotations = if choice.rotary { rotations } else { vec![] };
     let last = norm(90, NormKind::Layer, model);
     let stack = Stack::new(sizes, (0..3).map(block).collect(), Some(last), rotations).unwrap();
-    match choice.relative {
-        // Distances from -4 to 2, so that some are beyond either end.
-        true => stack.with_relative(RelativePositions {
-            values: random(91, sizes.heads * 7, 2.0),
-            zero: 4,
-        }),
+    let stack = match choice.relative {
+        // Distances from -4 to 2, so that some are beyond either end; in each block others.
+        true => stack.with_relative(
+            (0..3)
+                .map(|block| RelativePositions {
+                    values: random(91 + block, sizes.heads * 7, 2.0),
+                    zero: 4,
+                })
+                .collect(),
+        ),
+        false => Ok(stack),
+    };
+    let stack = stack.unwrap();
+    match choice.alibi {
+        true => stack.with_alibi((1..=sizes.heads).map(|head| 0.5 / head as f32).collect()),
         false => Ok(stack),
     }
     .unwrap()
@@ -616,11 +642,19 @@ fn what_does_not_fit_is_refused() {
     assert!(message(wide).contains("`query_key_value` holds 8"));
     let values = vec![0.0; 10];
     let relative = RelativePositions { values, zero: 0 };
-    let error = stack(&PLAIN).with_relative(relative).unwrap_err();
+    let error = stack(&PLAIN).with_relative(vec![relative]).unwrap_err();
     assert!(
         error.to_string().starts_with("`relative` holds 10"),
         "{error}"
     );
+    let values = vec![0.0; 4];
+    let relative = RelativePositions { values, zero: 0 };
+    let error = stack(&PLAIN).with_relative(vec![relative; 2]).unwrap_err();
+    assert!(error.to_string().contains("one for each block"), "{error}");
+    let error = stack(&PLAIN).with_alibi(vec![0.5; 3]).unwrap_err();
+    assert!(error.to_string().starts_with("`alibi` holds 3"), "{error}");
+    let error = stack(&PLAIN).with_alibi(vec![f32::NAN; 4]).unwrap_err();
+    assert!(error.to_string().contains("alibi"), "{error}");
     let ready = stack(&Choice {
         cross: true,
         ..PLAIN

@@ -128,8 +128,8 @@ impl On {
     }
 
     /// What distances add to the scores of self-attention, `-∞` for keys that are not seen, `[1, heads, length, length]`.
-    fn bias(&self, stack: &Stack, block: &Block, length: usize) -> Tensor<4> {
-        let (sizes, window) = (stack.sizes(), block.attention.window);
+    fn bias(&self, stack: &Stack, layer: usize, length: usize) -> Tensor<4> {
+        let (sizes, window) = (stack.sizes(), stack.blocks()[layer].attention.window);
         let mut values = Vec::with_capacity(sizes.heads * length * length);
         for head in 0..sizes.heads {
             for i in 0..length {
@@ -142,11 +142,7 @@ impl On {
                     if !near || (sizes.causal && j > i) {
                         return f32::NEG_INFINITY;
                     }
-                    stack.relative().map_or(0.0, |relative| {
-                        let distances = relative.values.len() / sizes.heads;
-                        let place = (relative.zero + j).saturating_sub(i).min(distances - 1);
-                        relative.values[head * distances + place]
-                    })
+                    stack.added_by_distance(layer, head, i, j)
                 }));
             }
         }
@@ -190,7 +186,7 @@ impl On {
             let x = x.clone().narrow(1, first * head, count * head);
             x.reshape([1, rows, count, head]).swap_dims(1, 2)
         };
-        for block in stack.blocks() {
+        for (layer, block) in stack.blocks().iter().enumerate() {
             let (own, inner) = (&block.attention, &block.feed_forward);
             let entered = self.norm(own.norms.before.as_ref(), x.clone());
             let joint = self.product(&own.query_key_value, entered.clone());
@@ -204,7 +200,7 @@ impl On {
             let q = place(&own.query_norm, part(&joint, 0, heads));
             let k = place(&own.key_norm, part(&joint, heads, groups));
             let v = part(&joint, heads + groups, groups);
-            let bias = self.bias(stack, block, length);
+            let bias = self.bias(stack, layer, length);
             let read = self.attend(stack, own.scale, [q, k, v], Some(bias));
             x = self.leave(&own.norms, x, self.product(&own.output, read));
             if let (Some(cross), Some(source)) = (&block.cross, source) {

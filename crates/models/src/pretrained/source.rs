@@ -17,6 +17,7 @@ use super::{
     error::PretrainedError,
     folder::{Folder, Names, Stored, Weights},
 };
+use crate::packed::by_distance;
 
 /// A matrix `[inner, outputs]` and its bias, perhaps put together from several tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,16 +287,7 @@ impl BucketSource {
         heads: usize,
     ) -> Result<RelativePositions, PretrainedError> {
         let table = weights.read(&self.name)?.values.into_f32();
-        let zero = self.buckets.max_distance;
-        // In the order of the key's position less the query's.
-        let after = if self.buckets.bidirectional { zero } else { 0 };
-        let distances = -(zero as i64)..=after as i64;
-        let rows = distances.map(|distance| self.buckets.bucket(distance) * heads);
-        let rows: Vec<usize> = rows.collect();
-        let of_head = |head| rows.iter().map(move |row| (row, head));
-        let places = (0..heads).flat_map(of_head);
-        let values = places.map(|(row, head)| table[row + head]).collect();
-        Ok(RelativePositions { values, zero })
+        Ok(by_distance(&self.buckets, &table, heads))
     }
 }
 
@@ -360,7 +352,7 @@ impl StackSource {
             None => Ok(stack),
             Some(relative) => {
                 let relative = relative.read(weights, self.sizes.heads)?;
-                stack.with_relative(relative).map_err(refused)
+                stack.with_relative(vec![relative]).map_err(refused)
             }
         }
     }

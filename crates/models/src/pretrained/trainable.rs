@@ -217,8 +217,8 @@ fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig,
     if stack.sizes().softcap.is_some() {
         return Err(unlike("its scores have a softcap"));
     }
-    if stack.relative().is_some() {
-        return Err(unlike("its distances add to scores by a table"));
+    if stack.has_distances() {
+        return Err(unlike("its distances add to scores"));
     }
     if embedding.scale != 1.0 {
         return Err(unlike("the vectors of its tokens have a factor"));

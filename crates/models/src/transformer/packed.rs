@@ -1,6 +1,6 @@
 //! A Transformer prepared for generation: the weights that every step multiplies by are packed once, not at every step.
 //!
-//! Steps run on [`regard_kernels::stack`], except for models that this kernel does not serve (such as those with biases of
+//! Steps run on [`regard_kernels::stack`], except for models that this kernel does not serve (such as those with vectors of
 //! relative positions inside self-attention). The numbers are the same up to rounding.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -90,6 +90,10 @@ impl Packed for PackedTransformer {
             None => opened(encoder.len())?,
         }
         self.decoder.change_heads(decoder)
+    }
+
+    fn stacks(&self) -> Option<[&Stack; 2]> {
+        Some([self.encoder.as_ref()?, &self.decoder])
     }
 
     fn observe(

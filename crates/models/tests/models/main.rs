@@ -6,6 +6,7 @@
 //! | [`captioner`] | captions of images: PyTorch, search, hard attention |
 //! | [`classifier`] | classifiers of sentences: padding, learning, replay, refusals |
 //! | [`detr`] | objects as a set: matching, losses, masks |
+//! | [`followed`] | gradients of attention weights equal finite differences |
 //! | [`golden`] | logits, weights, loss and gradients equal PyTorch's (`../golden/models_golden.py`) |
 //! | [`images`] | networks that read images |
 //! | [`gradients`] | gradients with dropout equal finite differences |
@@ -19,6 +20,7 @@ mod captioner;
 mod classifier;
 mod common;
 mod detr;
+mod followed;
 mod golden;
 mod gradients;
 mod images;

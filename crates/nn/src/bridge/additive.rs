@@ -27,7 +27,7 @@ use super::{
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     matmul, memory, spread, zeros_of,
 };
-use crate::normalize::masked_softmax;
+use crate::{normalize::masked_softmax, vary::vary_one};
 
 /// Additive attention of `query [batch, queries, dim]` and `key [batch, keys, dim]`, both
 /// projected, with the score vector `v [dim]`, reading `value [batch, keys, value dim]`.
@@ -117,7 +117,7 @@ pub fn additive_attention_plain(
         scores = scores + bias;
     }
     let seen = hidden.map(|hidden| hidden.bool_not().swap_dims(1, 2)); // [batch, 1, keys]
-    let weights = masked_softmax(scores, seen);
+    let weights = vary_one(masked_softmax(scores, seen));
     (matmul(weights.clone(), value), weights.detach())
 }
 

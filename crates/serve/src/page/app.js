@@ -1,6 +1,6 @@
 // The frame of the page: list of traces, views, keys, theme.
 import {
-  $, Told, address, catalogue, currentMap, h, list, onChange, pictureAddress, readAddress, readCatalogue, say, set, state, token, traceOf,
+  $, Told, address, catalogue, currentMap, h, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, say, set, state, token, traceOf,
 } from "./common.js";
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
@@ -84,7 +84,7 @@ function frame(trace, possible) {
   const offer = (path) => $("export").querySelector(".menu").replaceChildren(...formats.map(([format, name]) => h("a", {
     href: path(format), download: `regard-${state.view}.${format}`, textContent: name,
   })));
-  $("export").hidden = state.view !== "explain" && (!trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training");
+  $("export").hidden = recorded !== null || state.view !== "explain" && (!trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training");
   if ($("export").hidden) return;
   if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
   const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };

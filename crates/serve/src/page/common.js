@@ -1,4 +1,5 @@
 // State in the address, requests, colours, and the small parts of which the views are made.
+import { answers } from "./recorded.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -67,7 +68,11 @@ async function answer(response) {
   const { error } = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   throw new Told(error);
 }
+// A page that is a file has the answers beside it.
+export const recorded = $("recorded") && answers(JSON.parse($("recorded").textContent));
+export const imageAddress = (trace) => (recorded ? recorded.image(trace.id) : `api/trace/${trace.id}/image`);
 export async function request(path, options) {
+  if (recorded) return answer(await recorded.answer(path));
   const response = await fetch(path, options).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new Told("the server does not answer: has it been stopped?");
@@ -132,18 +137,18 @@ export async function weights(trace, map, heads, part) {
 
 // Of a long text: cells of a power of two tokens, counted from the first token. A request that is still under way is given up: its
 // window is no longer looked at.
-let underWay = null;
+const underWay = new Map();
 async function longWeights(trace, map, heads, part, about) {
-  const length = about.queries.labels.length;
-  const [a, b, c, d] = part ?? [0, length, 0, length];
+  const [Q, K] = [about.queries.labels.length, about.keys.labels.length];
+  const [a, b, c, d] = part ?? [0, Q, 0, K];
   const cell = 2 ** Math.max(Math.ceil(Math.log2(Math.max(b - a, d - c) / 1000)), 0);
   const [q0, k0] = [a, c].map((first) => Math.floor(first / cell) * cell);
-  const [q1, k1] = [b, d].map((last) => Math.min(Math.ceil(last / cell) * cell, length));
-  underWay?.abort();
-  underWay = new AbortController();
+  const [q1, k1] = [[b, Q], [d, K]].map(([last, length]) => Math.min(Math.ceil(last / cell) * cell, length));
+  underWay.get(map)?.abort();
+  underWay.set(map, new AbortController());
   const path = `api/trace/${trace.id}/window?${query({ map, heads, pool: state.cells, cell, q0, q1, k0, k1 })}`;
-  const found = await readWeights(await request(path, { signal: underWay.signal }));
-  return { ...found, cell, whole: cell === 1, part: [q0, q1, k0, k1], about, lowest: 1 / length };
+  const found = await readWeights(await request(path, { signal: underWay.get(map).signal }));
+  return { ...found, cell, whole: cell === 1, part: [q0, q1, k0, k1], about, lowest: 1 / K };
 }
 
 // The weights of the chosen queries (or keys) added up, for each key (or query).
@@ -173,11 +178,12 @@ export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${t
 export async function saveTable(title, rows, columns, values, format, signed = false) {
   const body = JSON.stringify({ title, rows, columns, values, format, signed });
   const file = await (await request("api/table", { method: "POST", body })).blob();
-  const link = h("a", { href: URL.createObjectURL(file), download: `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const address = URL.createObjectURL(file);
+  download(address, `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}`);
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
-export const saveButtons = (save) => [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+export const download = (href, name) => h("a", { href, download: name }).click();
+export const saveButtons = (save) => !recorded && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
   h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) }))];
 
 /* ---- colours ---- */

@@ -1,6 +1,6 @@
 // The tree of a search: what the model proposed at every step, what was gone on with, and the map of each hypothesis.
 import {
-  NOT_EXPLANATION, choice, colourOf, css, currentHeads, currentMap, getJson, h, headChips, headsName, ink, largest, list, mapName, mapOptions, note, number, percent, readout, room, say, select, set, state,
+  NOT_EXPLANATION, choice, colourOf, css, currentHeads, currentMap, download, getJson, h, headChips, headsName, ink, largest, list, mapName, mapOptions, note, number, percent, query, readout, room, saveButtons, say, select, set, state,
   token, tools, weights, wordsChoice,
 } from "./common.js";
 import { heat } from "./map.js";
@@ -97,7 +97,8 @@ export async function viewGeneration(trace) {
 
   const map = trace.maps.length > 0 && await mapOf(trace);
   say(h("span", { className: "faint", textContent: "Choose a token to see what was proposed after it; choose a hypothesis to see its map." }));
-  return [tools(choice("Tokens", "order", [["taken", "Taken"], ["all", "All proposals"]], all ? "all" : "taken"),
+  const save = (format) => download(`api/trace/${trace.id}/generation/picture?${query({ format, all: all ? "true" : "" })}`, `regard-generation.${format}`);
+  return [tools(choice("Tokens", "order", [["taken", "Taken"], ["all", "All proposals"]], all ? "all" : "taken"), saveButtons(save),
     chosen !== null && h("button", { type: "button", className: "plain", textContent: "From the beginning", "data-focus": "node-none", onclick: () => set({ node: "" }) })),
   readout, tree, h("div", { className: "found" }, texts, step), map,
   note(`A column for each step; the colour is the probability of a token after those before it. The darker lines lead to the hypothesis whose map is shown. ${NOT_EXPLANATION}`)];

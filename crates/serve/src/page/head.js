@@ -9,7 +9,7 @@ const MOST_LINES = 120;
 
 export async function viewHead(trace) {
   const index = currentMap(trace);
-  const beside = trace.long ? [] : list(state.beside).filter((other) => trace.maps[other] && other !== index).slice(0, 3);
+  const beside = list(state.beside).filter((other) => trace.maps[other] && other !== index).slice(0, 3);
   const indices = [index, ...beside];
   const part = state.window ? list(state.window) : undefined;
   const heads = indices.map((one) => currentHeads(trace.maps[one], state.heads, trace.long));
@@ -17,7 +17,7 @@ export async function viewHead(trace) {
   const panels = await Promise.all(indices.map((one, i) => weights(trace, one, heads[i], i === 0 && fits(one) ? part : undefined)));
   const max = largest(panels.map((panel) => largest(panel.values)));
 
-  const others = trace.long ? [] : mapOptions(trace).filter(([one]) => !indices.includes(one));
+  const others = mapOptions(trace).filter(([one]) => !indices.includes(one));
   const bar = tools(
     select("Map", "map", mapOptions(trace), index, (map) => set({ map, window: "" })),
     choice("Picture", "mode", [["map", "Map"], ["lines", "Lines"]]),

@@ -1,6 +1,6 @@
 // Weights over the image: for words of a caption or a question, object queries, the class token, cells.
 import {
-  NOT_EXPLANATION, axes, byChoice, choice, colours, css, currentHeads, currentMap, h, headChips, headsName, largest, list, mapName, mapOptions, note, number,
+  NOT_EXPLANATION, axes, byChoice, choice, colours, css, currentHeads, currentMap, h, headChips, headsName, imageAddress, largest, list, mapName, mapOptions, note, number,
   readout, room, say, select, set, state, sums, tableButton, tableOf, token, tools,
 } from "./common.js";
 import { severalButton, toggled, tokenList } from "./text.js";
@@ -27,7 +27,7 @@ export async function viewImage(trace) {
   const [w, high] = trace.image;
   const factor = Math.min(Math.min(room(), 560) / w, 520 / high);
   const size = { width: `${Math.round(w * factor)}px`, height: `${Math.round(high * factor)}px` };
-  const photo = h("img", { src: `api/trace/${trace.id}/image`, alt: "The image that the model looked at", className: factor > 1 ? "crisp" : "" });
+  const photo = h("img", { src: imageAddress(trace), alt: "The image that the model looked at", className: factor > 1 ? "crisp" : "" });
   const over = h("div", { className: `over${state.overlay === "none" ? "" : " pale"}`, style: size, tabIndex: 0, role: "application", "aria-roledescription": "map over an image",
     "aria-label": "Weights over the image. Arrow keys move from cell to cell.", "data-focus": "over" }, photo);
   const marker = h("div", { className: "marker", hidden: true });

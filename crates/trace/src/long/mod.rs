@@ -3,23 +3,33 @@
 //! A head of a text of `L` tokens has `L²` weights, of 100,000 tokens 40 GB. Its queries and keys have `2 L d` numbers, and the
 //! logarithms of its softmax `L`:
 //! ```text
-//! w_ij = e^{s_ij - lse_i}     s_ij = cap(scale · q_iᵀ k_j), where i may see j
+//! w_ij = e^{s_ij - lse_i}     s_ij = cap(scale · q_iᵀ k_j) + b_(j - i) - m |j - i|, where i may see j
 //! ```
-//! The file is a safetensors file, as that of a [`Trace`], of version 4:
+//! The file is a safetensors file, as that of a [`Trace`], of version 5:
 //!
 //! | tensor | shape | |
 //! |---|---|---|
-//! | `map.N.query` | `[heads, L, dim]`, f16 | as the product has them: after norms and rotary positions |
-//! | `map.N.key` | `[key heads, L, dim]`, f16 | heads may share keys |
-//! | `map.N.lse` | `[heads, L, 3]`, f32 | of these queries and keys, so that rows sum to 1; three addends ([`regard_kernels::dot::forward`]) |
+//! | `map.N.query` | `[heads, queries, dim]`, f16 | as the product has them: after norms and rotary positions |
+//! | `map.N.key` | `[key heads, keys, dim]`, f16 | heads may share keys |
+//! | `map.N.lse` | `[heads, queries, 3]`, f32 | of these queries and keys, so that rows sum to 1; three addends ([`regard_kernels::dot::forward`]) |
+//! | `map.N.relative` | `[heads, distances]`, f32 | `b`, in the order of `j - i`; distances beyond either end count as the last one there (T5) |
+//! | `map.N.alibi` | `[heads]`, f32 | slopes `m` |
+//! | `map.N.global` | `[globals]`, u32 | positions that see all and are seen by all, ascending (Longformer) |
+//! | `map.N.global_query` | `[heads, globals, dim]`, f16 | their queries |
+//! | `map.N.global_key` | `[key heads, keys, dim]`, f16 | the keys that they see; others see them as `map.N.key` has them |
+//! | `map.N.global_lse` | `[heads, globals, 3]`, f32 | of their queries |
 //!
 //! ```json
-//! { "version": 4, "model": "gpt2", "source": "book.txt", "tokens": [ { "text": "Call" }, { "text": " me" } ],
-//!   "maps": [ { "layer": 3, "heads": [7], "keys_of": [0], "dim": 64, "scale": 0.125, "causal": true,
-//!               "left": 4095, "softcap": null } ] }
+//! { "version": 5, "model": "t5", "source": "book.txt", "tokens": [ { "text": "Call" }, { "text": " me" } ],
+//!   "others": [ [ { "text": "Nenn" }, { "text": "en" } ] ],
+//!   "maps": [ { "kind": "cross", "layer": 3, "heads": [7], "keys_of": [0], "queries": 1, "keys": 0, "dim": 64, "scale": 0.125,
+//!               "causal": false, "left": null, "right": null, "softcap": null, "alibi": false,
+//!               "relative": { "distances": 255, "zero": 127 }, "globals": 0 } ] }
 //! ```
-//! `heads` are the numbers of the heads that were kept, counted from 0; head `heads[i]` reads the keys `keys_of[i]`. Opening
-//! reads the description; a head's numbers are read when it is looked at, so that the size of a file is bounded by the disk alone.
+//! `heads` are the numbers of the heads that were kept, counted from 0; head `heads[i]` reads the keys `keys_of[i]`. `queries` and `keys`
+//! are texts: 0 is `tokens`, 1 the first of the `others`. The tensors of biases, slopes and global positions are there where the map
+//! speaks of them. Version 4 had the first three tensors alone, and attention of a text to itself. Opening reads the description; a head's
+//! numbers are read when it is looked at, so that the size of a file is bounded by the disk alone.
 //!
 //! ```
 //! use regard_kernels::{Attention, View, ViewMut, dot, pool::Kind};
@@ -47,6 +57,7 @@
 mod head;
 mod writer;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -58,13 +69,17 @@ use safetensors::tensor::{Dtype, Metadata};
 use serde::{Deserialize, Serialize};
 
 use crate::file::{METADATA_KEY, VersionOnly, in_file, parse};
-use crate::{Tokens, Trace, TraceError};
+use crate::{Kind, Tokens, Trace, TraceError};
 
-pub use head::LongHead;
-pub use writer::{LongWriter, Piece};
+use head::Global;
+pub use head::{LongHead, LongMeasures};
+pub use writer::{LongWriter, Piece, Texts, Watch};
 
 /// The version of a file that holds a long trace.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
+
+/// The first version, without biases, global positions and a second text.
+pub const FIRST_VERSION: u64 = 4;
 
 /// The longest text.
 pub const MAX_TOKENS: usize = 1 << 24;
@@ -84,9 +99,12 @@ pub struct LongTrace {
     description: Description,
     path: PathBuf,
     file: Mutex<File>,
-    /// Where the tensors begin.
-    data: u64,
+    /// Where the tensors of each map begin.
+    tensors: Vec<Starts>,
 }
+
+/// Where tensors begin, in bytes from the start of the file.
+type Starts = HashMap<What, u64>;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Description {
@@ -94,38 +112,136 @@ struct Description {
     model: String,
     source: String,
     tokens: Tokens,
+    #[serde(default)]
+    others: Vec<Tokens>,
     maps: Vec<LongMap>,
+}
+
+impl Description {
+    /// The text of this number.
+    fn text(&self, number: usize) -> Option<&Tokens> {
+        match number.checked_sub(1) {
+            None => Some(&self.tokens),
+            Some(other) => self.others.get(other),
+        }
+    }
+
+    /// How many queries and keys a map has, whose texts are there.
+    fn shape(&self, map: &LongMap) -> [usize; 2] {
+        [map.queries, map.keys].map(|text| self.text(text).map_or(0, |text| text.len()))
+    }
 }
 
 /// The heads of one layer, and how their scores follow from queries and keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LongMap {
+    #[serde(default = "own")]
+    kind: Kind,
     layer: usize,
     heads: Vec<usize>,
     keys_of: Vec<usize>,
+    /// The numbers of its texts.
+    #[serde(default)]
+    queries: usize,
+    #[serde(default)]
+    keys: usize,
     dim: usize,
     scale: f32,
     causal: bool,
     left: Option<usize>,
     right: Option<usize>,
     softcap: Option<f32>,
+    #[serde(default)]
+    relative: Option<Relative>,
+    #[serde(default)]
+    alibi: bool,
+    /// How many positions are global.
+    #[serde(default)]
+    globals: usize,
+}
+
+/// Biases by distance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Relative {
+    distances: usize,
+    /// The place of distance 0.
+    zero: usize,
+}
+
+fn own() -> Kind {
+    Kind::SelfAttention
+}
+
+/// A tensor of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum What {
+    Query,
+    Key,
+    Lse,
+    Relative,
+    Alibi,
+    Global,
+    GlobalQuery,
+    GlobalKey,
+    GlobalLse,
+}
+
+impl What {
+    /// Those that every map has.
+    const ALWAYS: [Self; 3] = [Self::Query, Self::Key, Self::Lse];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Key => "key",
+            Self::Lse => "lse",
+            Self::Relative => "relative",
+            Self::Alibi => "alibi",
+            Self::Global => "global",
+            Self::GlobalQuery => "global_query",
+            Self::GlobalKey => "global_key",
+            Self::GlobalLse => "global_lse",
+        }
+    }
 }
 
 impl LongMap {
-    /// Heads of `layer`, of which head `heads[i]` reads the keys `keys_of[i]`; queries and keys have `dim` numbers.
+    /// Heads of `layer`, of which head `heads[i]` reads the keys `keys_of[i]`; queries and keys have `dim` numbers. It is
+    /// self-attention of the text, unless [`LongMap::between`] says otherwise.
     pub fn new(layer: usize, heads: Vec<usize>, keys_of: Vec<usize>, dim: usize) -> Self {
         let scale = 1.0 / (dim as f32).sqrt();
         Self {
+            kind: Kind::SelfAttention,
             layer,
             heads,
             keys_of,
+            queries: 0,
+            keys: 0,
             dim,
             scale,
             causal: false,
             left: None,
             right: None,
             softcap: None,
+            relative: None,
+            alibi: false,
+            globals: 0,
         }
+    }
+
+    /// The same of another kind, from the text `queries` to the text `keys`: 0 is the text that is read, 1 the first of the others.
+    pub fn between(self, kind: Kind, [queries, keys]: [usize; 2]) -> Self {
+        Self {
+            kind,
+            queries,
+            keys,
+            ..self
+        }
+    }
+
+    /// Which attention it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The layer, counted from 0.
@@ -164,15 +280,46 @@ impl LongMap {
         }
     }
 
-    /// Name, type and shape of its tensors.
-    fn tensors(&self, index: usize, length: usize) -> [(String, Dtype, Vec<usize>); 3] {
-        let name = |what| format!("map.{index}.{what}");
-        let (heads, keys) = (self.heads.len(), self.key_heads());
-        [
-            (name("query"), Dtype::F16, vec![heads, length, self.dim]),
-            (name("key"), Dtype::F16, vec![keys, length, self.dim]),
-            (name("lse"), Dtype::F32, vec![heads, length, 3]),
-        ]
+    /// Its tensors.
+    fn tensors(&self) -> Vec<What> {
+        let mut all = What::ALWAYS.to_vec();
+        all.extend(self.relative.map(|_| What::Relative));
+        all.extend(self.alibi.then_some(What::Alibi));
+        if self.globals > 0 {
+            all.extend([
+                What::Global,
+                What::GlobalQuery,
+                What::GlobalKey,
+                What::GlobalLse,
+            ]);
+        }
+        all
+    }
+
+    /// Type and shape of one of its tensors, with so many queries and keys.
+    fn tensor(&self, what: What, [queries, keys]: [usize; 2]) -> (Dtype, Vec<usize>) {
+        let (heads, key_heads, globals) = (self.heads.len(), self.key_heads(), self.globals);
+        let distances = self.relative.map_or(0, |relative| relative.distances);
+        match what {
+            What::Query => (Dtype::F16, vec![heads, queries, self.dim]),
+            What::Key | What::GlobalKey => (Dtype::F16, vec![key_heads, keys, self.dim]),
+            What::Lse => (Dtype::F32, vec![heads, queries, 3]),
+            What::Relative => (Dtype::F32, vec![heads, distances]),
+            What::Alibi => (Dtype::F32, vec![heads]),
+            What::Global => (Dtype::U32, vec![globals]),
+            What::GlobalQuery => (Dtype::F16, vec![heads, globals, self.dim]),
+            What::GlobalLse => (Dtype::F32, vec![heads, globals, 3]),
+        }
+    }
+
+    /// The bytes of one head, or of the keys of one, in one of its tensors.
+    fn bytes_of_head(&self, what: What, shape: [usize; 2]) -> usize {
+        let (dtype, shape) = self.tensor(what, shape);
+        let of_head = match what {
+            What::Global => &shape[..],
+            _ => &shape[1..],
+        };
+        of_head.iter().product::<usize>() * dtype.bitsize() / 8
     }
 
     /// A sentence, if no model can have such a map.
@@ -200,6 +347,16 @@ impl LongMap {
             (
                 !self.softcap.is_none_or(cap),
                 "softcap is not a number above 0",
+            ),
+            (
+                self.relative
+                    .is_some_and(|relative| relative.zero >= relative.distances),
+                "relative has no distance 0",
+            ),
+            (
+                self.globals > 0 && (self.causal || self.relative.is_some() || self.alibi)
+                    || self.globals > 0 && self.queries != self.keys,
+                "global positions beside causality, biases or another text",
             ),
             (
                 self.layer > u32::MAX as usize
@@ -261,7 +418,9 @@ impl LongTrace {
             return Ok(None);
         };
         match parse::<VersionOnly>(json) {
-            Ok(VersionOnly { version: VERSION }) => {}
+            Ok(VersionOnly {
+                version: FIRST_VERSION..=VERSION,
+            }) => {}
             _ => return Ok(None),
         }
         let description = describe(json, &metadata).map_err(|e| in_file(path, e))?;
@@ -273,11 +432,21 @@ impl LongTrace {
             );
             return Err(in_file(path, TraceError::Container { reason }));
         }
+        let maps = description.maps.iter().enumerate();
+        let starts = |(index, map): (usize, &LongMap)| -> Starts {
+            let at = |what| {
+                Some((
+                    what,
+                    data + metadata.info(&name(index, what))?.data_offsets.0 as u64,
+                ))
+            };
+            map.tensors().into_iter().filter_map(at).collect()
+        };
         Ok(Some(Self {
+            tensors: maps.map(starts).collect(),
             description,
             path: path.to_owned(),
             file: Mutex::new(file),
-            data,
         }))
     }
 
@@ -291,9 +460,27 @@ impl LongTrace {
         &self.description.source
     }
 
-    /// The tokens that were read: queries and keys of every head.
+    /// The tokens that were read: queries and keys of every head, but for an encoder-decoder's.
     pub fn tokens(&self) -> &Tokens {
         &self.description.tokens
+    }
+
+    /// The queries of map `map`.
+    ///
+    /// # Panics
+    /// If there is no such map, as slice indexing does.
+    pub fn queries(&self, map: usize) -> &Tokens {
+        let text = self.description.text(self.maps()[map].queries);
+        text.unwrap_or(self.tokens())
+    }
+
+    /// The keys of map `map`.
+    ///
+    /// # Panics
+    /// If there is no such map, as slice indexing does.
+    pub fn keys(&self, map: usize) -> &Tokens {
+        let text = self.description.text(self.maps()[map].keys);
+        text.unwrap_or(self.tokens())
     }
 
     /// The layers of which heads were kept.
@@ -309,16 +496,17 @@ impl LongTrace {
     /// # Panics
     /// If there is no such map or head, as slice indexing does.
     pub fn head(&self, map: usize, index: usize) -> Result<LongHead, TraceError> {
-        let length = self.tokens().len();
-        let before: usize = self.maps()[..map]
-            .iter()
-            .map(|map| bytes_of(map, length))
-            .sum();
-        let map = &self.maps()[map];
-        let [query, key, lse] = starts(map, length);
-        let (rows, key_index) = (2 * length * map.dim, map.keys_of[index]);
-        let read = |start: usize, bytes: usize| {
-            let at = self.data + (before + start) as u64;
+        let (starts, map) = (&self.tensors[map], &self.maps()[map]);
+        let shape = self.description.shape(map);
+        let read = |what: What| {
+            let bytes = map.bytes_of_head(what, shape);
+            let before = match what {
+                What::Global => 0,
+                What::Key | What::GlobalKey => map.keys_of[index],
+                _ => index,
+            };
+            let start = starts.get(&what).copied().unwrap_or(u64::MAX);
+            let at = start.saturating_add((before * bytes) as u64);
             let mut to = vec![0; bytes];
             let mut file = self
                 .file
@@ -332,27 +520,56 @@ impl LongTrace {
                 })?;
             Ok::<_, TraceError>(to)
         };
-        let head = LongHead {
-            query: wide(&read(query + index * rows, rows)?),
-            key: wide(&read(key + key_index * rows, rows)?),
-            lse: read(lse + index * 12 * length, 12 * length)?
-                .as_chunks()
-                .0
-                .iter()
-                .map(|&bytes| f32::from_le_bytes(bytes))
-                .collect(),
-            length,
-            dim: map.dim,
-            attention: map.attention(),
-        };
-        head.check().map_err(|reason| {
+        let damaged = |reason: String| {
             let error = TraceError::LongHead {
                 layer: map.layer,
                 head: map.heads[index],
                 reason: format!("{reason}; the file is damaged"),
             };
             in_file(&self.path, error)
-        })?;
+        };
+        let (mut key, mut global) = (wide(&read(What::Key)?), None);
+        if map.globals > 0 {
+            let positions = read(What::Global)?;
+            let positions = positions.as_chunks().0.iter();
+            let positions: Vec<usize> = positions
+                .map(|&bytes| u32::from_le_bytes(bytes) as usize)
+                .collect();
+            let ascending = positions.is_sorted_by(|a, b| a < b);
+            if !ascending || positions.iter().any(|&at| at >= shape[1]) {
+                return Err(damaged(
+                    "global positions that do not ascend in the text".to_owned(),
+                ));
+            }
+            let front = positions.iter();
+            let front = front.flat_map(|at| &key[at * map.dim..][..map.dim]);
+            key = front.chain(&key).copied().collect();
+            let [query, keys] = [What::GlobalQuery, What::GlobalKey].map(read);
+            let lse = single(&read(What::GlobalLse)?);
+            global = Some(Global::new(
+                positions,
+                shape[1],
+                [wide(&query?), wide(&keys?), lse],
+            ));
+        }
+        let head = LongHead {
+            query: wide(&read(What::Query)?),
+            key,
+            lse: single(&read(What::Lse)?),
+            shape,
+            dim: map.dim,
+            options: map.attention(),
+            relative: match map.relative {
+                None => None,
+                Some(relative) => Some((single(&read(What::Relative)?), relative.zero)),
+            },
+            alibi: match map.alibi {
+                false => None,
+                true => Some(single(&read(What::Alibi)?)),
+            },
+            global,
+        };
+        head.check().map_err(damaged)?;
         Ok(head)
     }
 }
@@ -365,16 +582,14 @@ fn wide(bytes: &[u8]) -> Vec<f32> {
         .collect()
 }
 
-/// Where the tensors of a map begin, behind those of the maps before it.
-fn starts(map: &LongMap, length: usize) -> [usize; 3] {
-    let rows = 2 * length * map.dim;
-    let key = map.heads.len() * rows;
-    [0, key, key + map.key_heads() * rows]
+fn single(bytes: &[u8]) -> Vec<f32> {
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|&word| f32::from_le_bytes(word)).collect()
 }
 
-/// Bytes of all tensors of a map.
-fn bytes_of(map: &LongMap, length: usize) -> usize {
-    starts(map, length)[2] + map.heads.len() * 12 * length
+/// The name of a tensor of map `index`.
+fn name(index: usize, what: What) -> String {
+    format!("map.{index}.{}", what.name())
 }
 
 /// Refuses what no model can have.
@@ -383,13 +598,23 @@ fn expect_possible(description: &Description) -> Result<(), TraceError> {
         key: METADATA_KEY,
         reason,
     };
-    let length = description.tokens.len();
-    if length == 0 || length > MAX_TOKENS {
-        let expected = format!("{length} tokens; expected 1 to {MAX_TOKENS}");
-        return Err(wrong(expected));
+    for text in [&description.tokens].into_iter().chain(&description.others) {
+        let length = text.len();
+        if length == 0 || length > MAX_TOKENS {
+            let expected = format!("{length} tokens; expected 1 to {MAX_TOKENS}");
+            return Err(wrong(expected));
+        }
     }
+    let there = |map: &LongMap| {
+        let mut texts = [map.queries, map.keys].into_iter();
+        texts.all(|text| description.text(text).is_some())
+    };
+    let wrong_of = |map: &LongMap| match there(map) {
+        true => map.wrong(),
+        false => Some("queries or keys are a text that is not there".to_owned()),
+    };
     let mut maps = description.maps.iter().enumerate();
-    match maps.find_map(|(index, map)| Some((index, map.wrong()?))) {
+    match maps.find_map(|(index, map)| Some((index, wrong_of(map)?))) {
         Some((index, reason)) => Err(wrong(format!("map {index}: {reason}"))),
         None => Ok(()),
     }
@@ -399,25 +624,28 @@ fn expect_possible(description: &Description) -> Result<(), TraceError> {
 fn describe(json: &str, metadata: &Metadata) -> Result<Description, TraceError> {
     let description: Description = parse(json)?;
     expect_possible(&description)?;
-    let (length, mut end) = (description.tokens.len(), 0);
+    let mut tensors = 0;
     for (index, map) in description.maps.iter().enumerate() {
-        for (name, dtype, shape) in map.tensors(index, length) {
+        for what in map.tensors() {
+            let (name, (dtype, shape)) =
+                (name(index, what), map.tensor(what, description.shape(map)));
             let refused = |found: String| TraceError::Tensor {
                 name: name.clone(),
-                expected: format!("{dtype:?} {shape:?}, in the order of the maps"),
+                expected: format!("{dtype:?} {shape:?}"),
                 found,
             };
             let info = metadata.info(&name);
             let info = info.ok_or_else(|| refused("no such tensor".to_owned()))?;
-            if info.dtype != dtype || info.shape != shape || info.data_offsets.0 != end {
-                let found = format!(
-                    "{:?} {:?} at {}",
-                    info.dtype, info.shape, info.data_offsets.0
-                );
-                return Err(refused(found));
+            if info.dtype != dtype || info.shape != shape {
+                return Err(refused(format!("{:?} {:?}", info.dtype, info.shape)));
             }
-            end = info.data_offsets.1;
+            tensors += 1;
         }
+    }
+    let found = metadata.tensors().len();
+    if found != tensors {
+        let reason = format!("{found} tensors, where the description speaks of {tensors}");
+        return Err(TraceError::Container { reason });
     }
     Ok(description)
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use half::f16;
 use regard_kernels::stack::{Observer, Positions, Seen};
@@ -11,9 +12,12 @@ use regard_kernels::{Attention, KernelError, View, ViewMut, dot};
 use safetensors::tensor::{Metadata, TensorInfo};
 use tempfile::NamedTempFile;
 
-use super::{Description, LENGTH, LongMap, VERSION, bytes_of, expect_possible, starts};
+use super::{Description, LENGTH, LongMap, Relative, VERSION, What, expect_possible, name};
 use crate::file::{METADATA_KEY, temporary};
-use crate::{Tokens, TraceError};
+use crate::{Kind, Tokens, TraceError};
+
+/// The longest that the description of a map, and of its tensors that are known later, can become, in bytes.
+const ROOM: usize = 1024;
 
 /// Queries of one head that follow each other, and the keys that they may see.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,13 +40,16 @@ pub struct LongWriter {
     file: NamedTempFile,
     /// The length of the header, with room for descriptions.
     header: usize,
+    /// The tensors, in the order of the file; those that not every map has are there when they are known.
+    tensors: Vec<((usize, What), TensorInfo)>,
     /// The queries of each head that were written, and what went wrong first.
     done: BTreeMap<(usize, usize), usize>,
     failed: Option<TraceError>,
 }
 
 impl LongWriter {
-    /// Begins the file `path`, which appears when it is [finished](Self::finish).
+    /// Begins the file `path`, which appears when it is [finished](Self::finish). `tokens` are the text that is read; of an
+    /// encoder-decoder the `others` are what its decoder reads and writes, see [`LongMap::between`].
     ///
     /// # Errors
     /// [`TraceError::Description`] for maps that no model can have, and [`TraceError::Io`].
@@ -50,39 +57,89 @@ impl LongWriter {
         path: impl AsRef<Path>,
         model: impl Into<String>,
         source: impl Into<String>,
-        tokens: Tokens,
+        texts: impl Into<Texts>,
         maps: Vec<LongMap>,
     ) -> Result<Self, TraceError> {
         // The target of a symbolic link is replaced, not the link.
         let path = path.as_ref();
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let Texts { tokens, others } = texts.into();
         let description = Description {
             version: VERSION,
             model: model.into(),
             source: source.into(),
             tokens,
+            others,
             maps,
         };
         expect_possible(&description)?;
-        let header = header(&description)?;
-        // The longest that numbers can become which are described later.
-        let room = header.len() + 256 * description.maps.len();
         let file = temporary(&path).map_err(|source| TraceError::Io {
             path: path.clone(),
             source,
         })?;
-        Ok(Self {
-            header: room.next_multiple_of(8),
+        let mut writer = Self {
+            header: 0,
+            tensors: vec![],
             description,
             path,
             file,
             done: BTreeMap::new(),
             failed: None,
-        })
+        };
+        for map in 0..writer.description.maps.len() {
+            for what in What::ALWAYS {
+                writer.start(map, what);
+            }
+        }
+        let room = writer.header()?.len() + ROOM * writer.description.maps.len();
+        writer.header = room.next_multiple_of(8);
+        Ok(writer)
     }
 
-    /// How the scores of a map follow from queries and keys, and who sees whom.
-    fn describe(&mut self, map: usize, attention: &Attention) -> Result<(), TraceError> {
+    /// Where a tensor begins behind the header; one that is new stands behind the others.
+    fn start(&mut self, map: usize, what: What) -> usize {
+        let known = self.tensors.iter().find(|(of, _)| *of == (map, what));
+        if let Some((_, info)) = known {
+            return info.data_offsets.0;
+        }
+        let of = &self.description.maps[map];
+        let (dtype, shape) = of.tensor(what, self.description.shape(of));
+        let start = self
+            .tensors
+            .last()
+            .map_or(0, |(_, info)| info.data_offsets.1);
+        let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let data_offsets = (start, start + bytes);
+        let info = TensorInfo {
+            dtype,
+            shape,
+            data_offsets,
+        };
+        self.tensors.push(((map, what), info));
+        start
+    }
+
+    /// Writes numbers of the head, or of the keys, `index` of a tensor, behind those of `skipped` bytes.
+    fn put(
+        &mut self,
+        (map, what): (usize, What),
+        index: usize,
+        skipped: usize,
+        bytes: &[u8],
+    ) -> Result<(), TraceError> {
+        let start = self.start(map, what);
+        let of = &self.description.maps[map];
+        let before = index * of.bytes_of_head(what, self.description.shape(of)) + skipped;
+        self.write((self.header + start + before) as u64 + LENGTH, bytes)
+    }
+
+    /// How the scores of head `index` of a map follow from queries and keys, and who sees whom: the options of this head alone.
+    fn describe(
+        &mut self,
+        map: usize,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), TraceError> {
         let to = &mut self.description.maps[map];
         let others = [
             ("a prefix", attention.prefix.is_some()),
@@ -91,18 +148,18 @@ impl LongWriter {
             ("documents", attention.documents.is_some()),
             ("blocks", attention.blocks.is_some()),
             ("a bias", attention.bias.is_some()),
-            ("biases of relative positions", attention.relative.is_some()),
-            ("ALiBi", attention.alibi.is_some()),
             ("sinks", attention.sink.is_some()),
             ("dropout", attention.dropout.is_some()),
             ("packed sequences", attention.offsets.is_some()),
         ];
+        let wrong = |to: &LongMap, reason: String| TraceError::LongHead {
+            layer: to.layer,
+            head: to.heads[index],
+            reason,
+        };
         if let Some((name, _)) = others.iter().find(|(_, there)| *there) {
-            return Err(TraceError::LongHead {
-                layer: to.layer,
-                head: 0,
-                reason: format!("its attention has {name}, which a long trace does not keep"),
-            });
+            let reason = format!("its attention has {name}, which a long trace does not keep");
+            return Err(wrong(to, reason));
         }
         let window = attention.window;
         to.scale = attention.scale.unwrap_or(1.0 / (to.dim as f32).sqrt());
@@ -110,15 +167,36 @@ impl LongWriter {
         to.causal = attention.causal;
         to.left = window.and_then(|window| window.left);
         to.right = window.and_then(|window| window.right);
+        let relative = attention.relative.map(|relative| Relative {
+            distances: relative.values.len(),
+            zero: relative.zero,
+        });
+        let alibi = attention.alibi.is_some();
+        if self.done.keys().any(|(known, _)| *known == map)
+            && (to.relative, to.alibi) != (relative, alibi)
+        {
+            let reason = "its biases are others than those of a former piece".to_owned();
+            return Err(wrong(to, reason));
+        }
+        (to.relative, to.alibi) = (relative, alibi);
+        let added = [
+            (What::Relative, attention.relative.map(|all| all.values)),
+            (What::Alibi, attention.alibi),
+        ];
+        for (what, numbers) in added {
+            if let Some(numbers) = numbers {
+                self.put((map, what), index, 0, &bytes(numbers))?;
+            }
+        }
         Ok(())
     }
 
     /// Some queries of head `index` of map `map`, with the keys that they may see; pieces follow each other. The `lse` is computed here,
-    /// of the numbers as they are kept.
+    /// of the numbers as they are kept. `attention` are the options of this head alone.
     ///
     /// # Errors
-    /// [`TraceError::LongHead`] for options that a long trace does not keep (anything but scale, softcap, causal and window), numbers
-    /// beyond half precision and lengths that do not fit; [`TraceError::Io`].
+    /// [`TraceError::LongHead`] for options that a long trace does not keep (anything but scale, softcap, causal, window, biases by
+    /// distance and ALiBi), numbers beyond half precision and lengths that do not fit; [`TraceError::Io`].
     ///
     /// # Panics
     /// If there is no such map or head.
@@ -129,79 +207,136 @@ impl LongWriter {
         attention: &Attention,
         piece: Piece,
     ) -> Result<(), TraceError> {
+        self.piece_after(map, index, attention, piece, 0)
+    }
+
+    /// [`LongWriter::piece`], where the keys of `copies` global positions stand in front of those of the piece.
+    fn piece_after(
+        &mut self,
+        map: usize,
+        index: usize,
+        attention: &Attention,
+        piece: Piece,
+        copies: usize,
+    ) -> Result<(), TraceError> {
         let Piece {
             first,
             query,
             keys_from,
             key,
         } = piece;
-        self.describe(map, attention)?;
-        let length = self.description.tokens.len();
-        let before: usize = self.description.maps[..map]
-            .iter()
-            .map(|map| bytes_of(map, length))
-            .sum();
+        self.describe(
+            map,
+            index,
+            &Attention {
+                prefix: attention.prefix.filter(|_| copies == 0),
+                documents: attention.documents.filter(|_| copies == 0),
+                ..*attention
+            },
+        )?;
         let of = &self.description.maps[map];
-        let (dim, layer, head) = (of.dim, of.layer, of.heads[index]);
-        let wrong = |reason: String| TraceError::LongHead {
-            layer,
-            head,
-            reason,
+        let (dim, of_key) = (of.dim, of.keys_of[index]);
+        let [most, most_keys] = self.description.shape(of);
+        let (queries, keys) = (query.len() / dim, (key.len() / dim).saturating_sub(copies));
+        if query.len() % dim + key.len() % dim != 0
+            || first + queries > most
+            || keys_from + keys > most_keys
+        {
+            let reason = format!(
+                "{} numbers of queries from position {first} on and {} of keys, of dim {dim}; the text has {most} tokens",
+                query.len(),
+                key.len()
+            );
+            return Err(self.wrong(map, index, reason));
+        }
+        let (query, key, lse) = self.kept(map, index, attention, query, key)?;
+        // Keys before the first query were given with the queries there.
+        let known = match of_own(&self.description.maps[map]) {
+            true => first.saturating_sub(keys_from).min(keys),
+            false => 0,
         };
+        self.put((map, What::Query), index, 2 * first * dim, &halves(&query))?;
+        let at = 2 * (keys_from + known) * dim;
+        self.put(
+            (map, What::Key),
+            of_key,
+            at,
+            &halves(&key[(copies + known) * dim..]),
+        )?;
+        self.put((map, What::Lse), index, 12 * first, &bytes(&lse))?;
+        *self.done.entry((map, index)).or_default() += queries;
+        Ok(())
+    }
+
+    /// The queries of the global positions of head `index` of map `map`, and the keys that they see, of all positions.
+    fn globals(
+        &mut self,
+        map: usize,
+        index: usize,
+        attention: &Attention,
+        positions: &[usize],
+        [query, key]: [&[f32]; 2],
+    ) -> Result<(), TraceError> {
+        self.description.maps[map].globals = positions.len();
+        let of_key = self.description.maps[map].keys_of[index];
+        let positions: Vec<u8> = (positions.iter())
+            .flat_map(|&at| (at as u32).to_le_bytes())
+            .collect();
+        let (query, key, lse) = self.kept(map, index, attention, query, key)?;
+        self.put((map, What::Global), 0, 0, &positions)?;
+        self.put((map, What::GlobalQuery), index, 0, &halves(&query))?;
+        self.put((map, What::GlobalKey), of_key, 0, &halves(&key))?;
+        self.put((map, What::GlobalLse), index, 0, &bytes(&lse))
+    }
+
+    /// Queries and keys at half precision, and the `lse` of these.
+    fn kept(
+        &self,
+        map: usize,
+        index: usize,
+        attention: &Attention,
+        query: &[f32],
+        key: &[f32],
+    ) -> Result<(Vec<f16>, Vec<f16>, Vec<f32>), TraceError> {
         let narrow = |numbers: &[f32]| -> Result<Vec<f16>, TraceError> {
             let narrow: Vec<f16> = numbers.iter().map(|&x| f16::from_f32(x)).collect();
             match narrow.iter().position(|x| !x.is_finite()) {
-                Some(at) => Err(wrong(format!(
-                    "{} is beyond half precision, in which queries and keys are kept",
-                    numbers[at]
-                ))),
+                Some(at) => {
+                    let reason = format!(
+                        "{} is beyond half precision, in which queries and keys are kept",
+                        numbers[at]
+                    );
+                    Err(self.wrong(map, index, reason))
+                }
                 None => Ok(narrow),
             }
         };
+        let dim = self.description.maps[map].dim;
         let (queries, keys) = (query.len() / dim, key.len() / dim);
-        if query.len() % dim + key.len() % dim != 0
-            || first + queries > length
-            || keys_from + keys > length
-        {
-            return Err(wrong(format!(
-                "{} numbers of queries from position {first} on and {} of keys, of dim {dim}; the text has {length} tokens",
-                query.len(),
-                key.len()
-            )));
-        }
         let (query, key) = (narrow(query)?, narrow(key)?);
-        // The numbers as they are kept.
-        let [kept_query, kept_key] =
+        let [wide_query, wide_key] =
             [&query, &key].map(|kept| -> Vec<f32> { kept.iter().map(|&x| x.to_f32()).collect() });
         let nothing = vec![0.0; keys];
         let (mut output, mut lse) = (vec![0.0; queries], vec![0.0; 3 * queries]);
-        let refused = |error: KernelError| wrong(error.to_string());
         dot::forward(
             attention,
-            View::heads_first(&kept_query, [1, 1, queries, dim]),
-            View::heads_first(&kept_key, [1, 1, keys, dim]),
+            View::heads_first(&wide_query, [1, 1, queries, dim]),
+            View::heads_first(&wide_key, [1, 1, keys, dim]),
             View::heads_first(&nothing, [1, 1, keys, 1]),
             ViewMut::heads_first(&mut output, [1, 1, queries, 1]),
             Some(&mut lse),
         )
-        .map_err(refused)?;
-        let [query_at, key_at, lse_at] = starts(of, length);
-        let (rows, of_key) = (2 * length * dim, of.keys_of[index]);
-        let halves = |numbers: &[f16]| numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let lse: Vec<u8> = lse.iter().flat_map(|x| x.to_le_bytes()).collect();
-        // Keys before the first query were given with the queries there.
-        let known = first.saturating_sub(keys_from).min(keys);
-        let new_keys = key_at + of_key * rows + 2 * (keys_from + known) * dim;
-        let parts: [(usize, Vec<u8>); 3] = [
-            (query_at + index * rows + 2 * first * dim, halves(&query)),
-            (new_keys, halves(&key[known * dim..])),
-            (lse_at + 12 * (index * length + first), lse),
-        ];
-        for (at, bytes) in parts {
-            self.write((self.header + before + at) as u64 + LENGTH, &bytes)?;
+        .map_err(|error| self.wrong(map, index, error.to_string()))?;
+        Ok((query, key, lse))
+    }
+
+    fn wrong(&self, map: usize, index: usize, reason: String) -> TraceError {
+        let of = &self.description.maps[map];
+        TraceError::LongHead {
+            layer: of.layer,
+            head: of.heads[index],
+            reason,
         }
-        *self.done.entry((map, index)).or_default() += queries;
-        Ok(())
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), TraceError> {
@@ -222,24 +357,26 @@ impl LongWriter {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let length = self.description.tokens.len();
         for (number, map) in self.description.maps.iter().enumerate() {
+            let [queries, _] = self.description.shape(map);
             for (index, &head) in map.heads.iter().enumerate() {
                 let done = self.done.get(&(number, index)).copied().unwrap_or(0);
-                if done != length {
+                if done != queries {
                     return Err(TraceError::LongHead {
                         layer: map.layer,
                         head,
-                        reason: format!("{done} of {length} queries were given"),
+                        reason: format!("{done} of {queries} queries were given"),
                     });
                 }
             }
         }
-        let mut header = header(&self.description)?;
+        let mut header = self.header()?;
         debug_assert!(header.len() <= self.header);
         header.resize(self.header, b' ');
-        let maps = self.description.maps.iter();
-        let end: usize = maps.map(|map| bytes_of(map, length)).sum();
+        let end = self
+            .tensors
+            .last()
+            .map_or(0, |(_, info)| info.data_offsets.1);
         let size = LENGTH + (self.header + end) as u64;
         let mut start = (self.header as u64).to_le_bytes().to_vec();
         start.append(&mut header);
@@ -253,44 +390,35 @@ impl LongWriter {
         self.file.persist(&self.path).map_err(|e| io(e.error))?;
         Ok(())
     }
-}
 
-/// Keeps what it is told of: all queries and keys of its heads. What goes wrong is told by [`LongWriter::finish`].
-impl Observer for LongWriter {
-    fn wants(&self, layer: usize, cross: bool) -> bool {
-        let maps = &self.description.maps;
-        !cross && self.failed.is_none() && maps.iter().any(|map| map.layer == layer)
+    /// The header of a safetensors file with what is known.
+    fn header(&self) -> Result<Vec<u8>, TraceError> {
+        let container = |reason: String| TraceError::Container { reason };
+        let json =
+            serde_json::to_string(&self.description).map_err(|e| container(e.to_string()))?;
+        let tensors = self.tensors.iter();
+        let tensors = tensors.map(|((map, what), info)| (name(*map, *what), info.clone()));
+        let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
+        let metadata = Metadata::new(Some(metadata), tensors.collect())
+            .map_err(|e| container(e.to_string()))?;
+        serde_json::to_vec(&metadata).map_err(|e| container(e.to_string()))
     }
 
-    fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError> {
-        if let Err(error) = self.keep(&seen) {
-            self.failed.get_or_insert(error);
-        }
-        Ok(())
-    }
-}
-
-impl LongWriter {
-    fn keep(&mut self, seen: &Seen<'_>) -> Result<(), TraceError> {
+    fn keep(&mut self, seen: &Seen<'_>, own: Kind) -> Result<(), TraceError> {
+        let kind = if seen.cross { Kind::Cross } else { own };
         let maps = self.description.maps.iter();
-        let Some(map) = maps.clone().position(|map| map.layer == seen.layer) else {
+        let Some(map) = maps
+            .clone()
+            .position(|map| (map.layer, map.kind) == (seen.layer, kind))
+        else {
             return Ok(());
         };
         let of = self.description.maps[map].clone();
-        let wrong = |reason: &str| TraceError::LongHead {
-            layer: of.layer,
-            head: of.heads[0],
-            reason: reason.to_owned(),
-        };
-        let (Positions::From(first), Positions::From(keys_from)) = (seen.queries, seen.keys) else {
-            return Err(wrong(
-                "its positions are not in order; a long trace cannot keep this model",
-            ));
-        };
         let [_, heads, queries, _] = seen.query.shape;
         let [_, groups, keys, _] = seen.key.shape;
         if seen.row != 0 || of.heads.iter().any(|&head| head >= heads) {
-            return Err(wrong("the model has no such head, or reads several texts"));
+            let reason = "the model has no such head, or reads several texts";
+            return Err(self.wrong(map, 0, reason.to_owned()));
         }
         let gathered = |view: &View, head: usize, count: usize| -> Vec<f32> {
             let [_, by_head, by_row] = view.strides;
@@ -302,37 +430,94 @@ impl LongWriter {
             let group = head / (heads / groups);
             let query = gathered(&seen.query, head, queries);
             let key = gathered(&seen.key, group, keys);
-            let piece = Piece {
+            let attention = seen.attention.of_head(heads, head);
+            let piece = |first, keys_from| Piece {
                 first,
                 query: &query,
                 keys_from,
                 key: &key,
             };
-            self.piece(map, index, &seen.attention, piece)?;
+            match (seen.queries, seen.keys) {
+                (Positions::From(first), Positions::From(from)) => {
+                    self.piece(map, index, &attention, piece(first, from))?;
+                }
+                // All queries, of which those of global positions see nothing here, to the keys of these and then all keys.
+                (Positions::From(0), Positions::At(_)) => {
+                    let copies = keys.saturating_sub(queries);
+                    self.piece_after(map, index, &attention, piece(0, 0), copies)?;
+                }
+                (Positions::At(globals), Positions::From(0)) => {
+                    self.globals(map, index, &attention, globals, [&query, &key])?;
+                }
+                _ => {
+                    let reason =
+                        "its positions are not in order; a long trace cannot keep this model";
+                    return Err(self.wrong(map, index, reason.to_owned()));
+                }
+            }
         }
         Ok(())
     }
 }
 
-/// The header of a safetensors file with this description.
-fn header(description: &Description) -> Result<Vec<u8>, TraceError> {
-    let container = |reason: String| TraceError::Container { reason };
-    let json = serde_json::to_string(description).map_err(|e| container(e.to_string()))?;
-    let (mut tensors, mut end) = (vec![], 0);
-    for (index, map) in description.maps.iter().enumerate() {
-        for (name, dtype, shape) in map.tensors(index, description.tokens.len()) {
-            let size = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-            let data_offsets = (end, end + size);
-            end += size;
-            let info = TensorInfo {
-                dtype,
-                shape,
-                data_offsets,
-            };
-            tensors.push((name, info));
+/// Whether a map is of a text to itself.
+fn of_own(map: &LongMap) -> bool {
+    map.queries == map.keys
+}
+
+fn halves(numbers: &[f16]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+/// The text that is read, and others.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Texts {
+    /// The text that is read.
+    pub tokens: Tokens,
+    /// Of an encoder-decoder, what the decoder reads and what it writes.
+    pub others: Vec<Tokens>,
+}
+
+impl From<Tokens> for Texts {
+    fn from(tokens: Tokens) -> Self {
+        Self {
+            tokens,
+            others: vec![],
         }
     }
-    let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
-    let metadata = Metadata::new(Some(metadata), tensors).map_err(|e| container(e.to_string()))?;
-    serde_json::to_vec(&metadata).map_err(|e| container(e.to_string()))
+}
+
+/// Keeps what it is told of: all queries and keys of the heads of a [`LongWriter`]. What goes wrong is told by [`LongWriter::finish`].
+#[derive(Debug)]
+pub struct Watch<'w> {
+    writer: &'w Mutex<LongWriter>,
+    own: Kind,
+}
+
+impl<'w> Watch<'w> {
+    /// Watches a stack whose attention to its own text is of the kind `own`; its attention to a source is [`Kind::Cross`].
+    pub fn new(writer: &'w Mutex<LongWriter>, own: Kind) -> Self {
+        Self { writer, own }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn wants(&self, layer: usize, cross: bool) -> bool {
+        let kind = if cross { Kind::Cross } else { self.own };
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut maps = writer.description.maps.iter();
+        writer.failed.is_none() && maps.any(|map| (map.layer, map.kind) == (layer, kind))
+    }
+
+    fn see(&mut self, seen: Seen<'_>) -> Result<(), KernelError> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = writer.keep(&seen, self.own) {
+            writer.failed.get_or_insert(error);
+        }
+        Ok(())
+    }
 }

@@ -31,28 +31,21 @@ const HEADS: usize = 4;
 /// Passes of which the fastest counts: another program can only make one slower.
 const PASSES: usize = 5;
 
-const TASK: &str = r#"
+const MODEL: &str = r#"
 kind = "gnmt"
 layers = 2
 embedding = 32
 dropout = { embedding = 0.0, layers = 0.0, annotation = 0.0, output = 0.0 }
-
-[data.synthetic]
-task = "reverse"
-symbols = 16
-min_length = 2
-max_length = 8
-sentences = 8000
-valid_sentences = 100
-test_sentences = 500
 "#;
 
 /// Names and recipes, all of a size together.
 pub(super) fn recipes() -> Vec<(String, String)> {
+    let task = trained::sequences("reverse", [2, 8], [8000, 500]);
     let of_size = |size: usize| {
         SCORES.map(|score| {
-            let model =
-                format!("score = \"{score}\"\nhidden = {size}\nattention_dimension = {size}{TASK}");
+            let model = format!(
+                "score = \"{score}\"\nhidden = {size}\nattention_dimension = {size}{MODEL}{task}"
+            );
             (format!("{score}, {size}"), trained::recipe(&model, 50, 600))
         })
     };

@@ -14,28 +14,20 @@ const NORMALIZERS: [(&str, &str); 4] = [
     ("reinforce", "{ kind = \"hard-reinforce\", entropy = 0.01 }"),
 ];
 
-const TASK: &str = r#"
+const MODEL: &str = r#"
 kind = "rnnsearch"
 embedding = 32
 hidden = 32
 attention_dimension = 32
 maxout = 32
 dropout = { embedding = 0.0, annotation = 0.0, output = 0.0 }
-
-[data.synthetic]
-task = "reverse"
-symbols = 16
-min_length = 2
-max_length = 8
-sentences = 8000
-valid_sentences = 100
-test_sentences = 500
 "#;
 
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe =
-        |normalizer: &str| trained::recipe(&format!("normalizer = {normalizer}{TASK}"), 50, 800);
+    let task = trained::sequences("reverse", [2, 8], [8000, 500]);
+    let model = |normalizer: &str| format!("normalizer = {normalizer}{MODEL}{task}");
+    let recipe = |normalizer: &str| trained::recipe(&model(normalizer), 50, 800);
     NORMALIZERS
         .map(|(name, normalizer)| (name.to_owned(), recipe(normalizer)))
         .to_vec()

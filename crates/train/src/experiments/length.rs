@@ -23,20 +23,10 @@ const MODELS: [(&str, &str); 2] = [
     ),
 ];
 
-const TASK: &str = r#"
-[data.synthetic]
-task = "reverse"
-symbols = 16
-min_length = 4
-max_length = 20
-sentences = 12000
-valid_sentences = 100
-test_sentences = 800
-"#;
-
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe = |model: &str| trained::recipe(&format!("{model}\n{TASK}"), 50, 900);
+    let task = trained::sequences("reverse", [4, 20], [12000, 800]);
+    let recipe = |model: &str| trained::recipe(&format!("{model}\n{task}"), 50, 900);
     MODELS
         .map(|(name, model)| (name.to_owned(), recipe(model)))
         .to_vec()

@@ -17,21 +17,14 @@ hidden = 32
 layers = 1
 max_source_length = 32
 dropout = { embedding = 0.0, layers = 0.0, annotation = 0.0, output = 0.0 }
-
-[data.synthetic]
-symbols = 16
-min_length = 6
-max_length = 10
-sentences = 12000
-valid_sentences = 100
-test_sentences = 500
 "#;
 
 /// Names and recipes, all of a task together.
 pub(super) fn recipes() -> Vec<(String, String)> {
     let of_task = |task: &'static str| {
-        ATTENTIONS.map(|attention| {
-            let model = format!("attention = \"{attention}\"{MODEL}task = \"{task}\"\n");
+        let data = trained::sequences(task, [6, 10], [12000, 500]);
+        ATTENTIONS.map(move |attention| {
+            let model = format!("attention = \"{attention}\"{MODEL}{data}");
             (
                 format!("{task}, {attention}"),
                 trained::recipe(&model, 50, 1200),

@@ -8,7 +8,7 @@ use super::{
 
 const ENCODINGS: [&str; 5] = ["none", "sinusoidal", "learned", "rotary", "alibi"];
 
-const TASK: &str = r#"
+const MODEL: &str = r#"
 kind = "transformer"
 d_model = 48
 encoder_layers = 1
@@ -21,15 +21,6 @@ dropout = { embedding = 0.0, residual = 0.0, attention = 0.0, activation = 0.0 }
 [data.filter]
 max_tokens = 20
 
-[data.synthetic]
-task = "reverse"
-symbols = 16
-min_length = 2
-max_length = 8
-sentences = 12000
-valid_sentences = 100
-test_sentences = 500
-
 [translate]
 max_source_tokens = 20
 
@@ -39,7 +30,9 @@ absolute = 20
 
 /// Names and recipes.
 pub(super) fn recipes() -> Vec<(String, String)> {
-    let recipe = |name: &str| trained::recipe(&format!("positions = \"{name}\"{TASK}"), 100, 800);
+    let task = trained::sequences("reverse", [2, 8], [12000, 500]);
+    let model = |name: &str| format!("positions = \"{name}\"{MODEL}{task}");
+    let recipe = |name: &str| trained::recipe(&model(name), 100, 800);
     ENCODINGS
         .map(|name| (name.to_owned(), recipe(name)))
         .to_vec()

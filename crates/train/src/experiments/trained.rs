@@ -18,6 +18,27 @@ pub(super) fn recipe(model: &str, warmup: u32, steps: u32) -> String {
     language_recipe(model, warmup, steps) + "\n[validation]\ntokenizer = \"none\"\n"
 }
 
+/// The section of a recipe: sequences of 16 symbols of these lengths, both included, to learn `task` from; so many of them, and so many
+/// tests.
+pub(super) fn sequences(
+    task: &str,
+    [shortest, longest]: [usize; 2],
+    [sentences, tests]: [usize; 2],
+) -> String {
+    format!(
+        r#"
+[data.synthetic]
+task = "{task}"
+symbols = 16
+min_length = {shortest}
+max_length = {longest}
+sentences = {sentences}
+valid_sentences = 100
+test_sentences = {tests}
+"#
+    )
+}
+
 /// A recipe of a language model.
 pub(super) fn language_recipe(model: &str, warmup: u32, steps: u32) -> String {
     format!(

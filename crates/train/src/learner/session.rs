@@ -150,12 +150,24 @@ impl<'a, T: Task> Session<'a, T> {
         let weights: Vec<Vec<u32>> = weights.values().map(bits).collect();
         let hash = |hash: u64| format!("{hash:016x}");
         ranks.expect_same(&[
-            ("the version of regard", env!("CARGO_PKG_VERSION").to_owned()),
-            ("the instructions of the processor", format!("{:?}", Level::current())),
+            (
+                "the version of regard",
+                env!("CARGO_PKG_VERSION").to_owned(),
+            ),
+            (
+                "the instructions of the processor",
+                format!("{:?}", Level::current()),
+            ),
             ("the recipe", self.recipe.to_toml()?),
             ("the training data", hash(self.task.fingerprint(&self.data))),
-            ("the validation data", hash(self.task.validation_fingerprint(&self.data))),
-            ("the weights to begin with", hash(fingerprint(weights.iter().map(Vec::as_slice)))),
+            (
+                "the validation data",
+                hash(self.task.validation_fingerprint(&self.data)),
+            ),
+            (
+                "the weights to begin with",
+                hash(fingerprint(weights.iter().map(Vec::as_slice))),
+            ),
         ])?;
         Ok(())
     }

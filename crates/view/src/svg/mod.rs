@@ -17,7 +17,7 @@
 //! # Ok::<(), regard_trace::TraceError>(())
 //! ```
 
-pub(crate) mod base64;
+pub mod base64;
 mod panel;
 pub(crate) mod pixels;
 pub(crate) mod xml;

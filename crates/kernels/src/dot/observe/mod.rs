@@ -44,7 +44,7 @@ use super::{Job, LSE};
 
 #[cfg(test)]
 pub(super) use pooled::pool_at;
-pub use pooled::{Pooled, pool};
+pub use pooled::{Pooled, cell, cell_of, pool};
 
 use head::{Head, Observer};
 use logs::Logs;

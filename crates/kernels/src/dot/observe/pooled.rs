@@ -169,12 +169,12 @@ struct Shared<'a> {
 impl Shared<'_> {
     /// The first query of a row of cells.
     fn query(&self, row: usize) -> usize {
-        start(&self.queries, row, self.rows)
+        cell(&self.queries, row, self.rows).start
     }
 
     /// The first key of a column of cells.
     fn key(&self, column: usize) -> usize {
-        start(&self.keys, column, self.columns)
+        cell(&self.keys, column, self.columns).start
     }
 
     /// The row of cells of a query.
@@ -183,13 +183,21 @@ impl Shared<'_> {
     }
 }
 
-/// The first position of cell `index`, of `cells` that share out `range`.
-fn start(range: &Range<usize>, index: usize, cells: usize) -> usize {
-    range.start + (index as u64 * range.len() as u64 / cells as u64) as usize
+/// The positions of cell `index`, of `cells` that share out `range`.
+pub fn cell(range: &Range<usize>, index: usize, cells: usize) -> Range<usize> {
+    let start =
+        |index: usize| range.start + (index as u64 * range.len() as u64 / cells as u64) as usize;
+    start(index)..start(index + 1)
 }
 
-/// The cell of a position.
-fn cell_of(range: &Range<usize>, position: usize, cells: usize) -> usize {
+/// The cell of a position of `range`, of `cells` that share it out.
+///
+/// ```
+/// use regard_kernels::dot::{cell, cell_of};
+///
+/// assert_eq!((cell(&(10..20), 2, 4), cell_of(&(10..20), 15, 4)), (15..17, 2));
+/// ```
+pub fn cell_of(range: &Range<usize>, position: usize, cells: usize) -> usize {
     let after = (position - range.start + 1) as u64;
     ((after * cells as u64 - 1) / range.len() as u64) as usize
 }

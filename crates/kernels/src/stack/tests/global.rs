@@ -132,7 +132,9 @@ fn global_positions_that_do_not_fit_are_refused() {
         values: vec![0.0; 4],
         zero: 0,
     };
-    let error = ready.clone().with_relative(relative).unwrap_err();
+    let error = ready.clone().with_relative(vec![relative]).unwrap_err();
+    assert!(error.to_string().contains("no global positions"), "{error}");
+    let error = ready.clone().with_alibi(vec![0.5; 4]).unwrap_err();
     assert!(error.to_string().contains("no global positions"), "{error}");
     let causal = Stack::new(PLAIN.sizes, ready.blocks, None, vec![]).unwrap_err();
     assert!(causal.to_string().contains("no causality"), "{causal}");

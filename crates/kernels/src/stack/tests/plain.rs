@@ -203,11 +203,15 @@ pub(super) fn forward(stack: &Stack, x: &[f32], source: &[f32], globals: &[usize
                     && (globals.contains(&j) || near && (j <= i || !sizes.causal))
             };
             let bias = |h: usize, j: usize| {
-                stack.relative.as_ref().map_or(0.0, |relative| {
+                let Distances { relative, alibi } = &stack.distances;
+                let slope = alibi.as_ref().map_or(0.0, |slopes| f64::from(slopes[h]));
+                let relative = relative.get(layer).or(relative.first());
+                let bias = relative.map_or(0.0, |relative| {
                     let distances = relative.values.len() / sizes.heads;
                     let place = (relative.zero + j).saturating_sub(i).min(distances - 1);
                     f64::from(relative.values[h * distances + place])
-                })
+                });
+                bias - slope * i.abs_diff(j) as f64
             };
             let mut queries = joint[i][..query].to_vec();
             clear(stack, layer, false, HeadChange::Uniform, &mut queries);

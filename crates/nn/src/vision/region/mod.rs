@@ -78,7 +78,7 @@ use super::{
     VisionError,
     error::{Extent, check_shape},
 };
-use crate::{bridge::matmul, mask::PaddingMask, normalize::masked_softmax};
+use crate::{bridge::matmul, mask::PaddingMask, normalize::masked_softmax, vary::vary_one};
 
 /// The regions of a batch of images.
 #[derive(Debug, Clone)]
@@ -149,7 +149,7 @@ impl Regions {
         ];
         check_shape("scores", &scores.dims(), &expected)?;
         let seen = (!self.keep.is_full()).then(|| self.keep.tensor().unsqueeze_dim(1));
-        let weights = masked_softmax(scores, seen);
+        let weights = vary_one(masked_softmax(scores, seen));
         Ok((weights.clone(), matmul(weights, self.features())))
     }
 

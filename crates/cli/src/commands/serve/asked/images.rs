@@ -1,0 +1,356 @@
+//! Models that read an image, as the viewer asks them.
+
+use regard_images::{Decoding, Image};
+use regard_kernels::stack::{ChangedHead, HeadChange};
+use regard_nn::changed::{Changes, Place, with_changed, with_query};
+use regard_serve::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
+use regard_trace::Kind;
+use regard_train::{
+    DetectedObject, Detector, ImageCaptioner, ImageClassifier, LayerGradients, QuestionAnswerer,
+};
+
+use super::{answered, best_of, failed, hypotheses, no_query, product, sentence};
+use crate::{commands::classify, failure::Failure};
+
+/// The least probability of an object that is shown, as `regard detect` has it.
+const THRESHOLD: f32 = 0.5;
+
+fn image(bytes: &[u8], decoding: &Decoding) -> Result<Image, String> {
+    Image::decode(bytes, "the image", decoding).map_err(sentence)
+}
+
+/// How a model that computes by modules answers.
+trait Answers: Send {
+    /// What it says, and what it looks at.
+    fn answer(&mut self, input: &Input) -> Result<Answer, String>;
+
+    /// Gradient times attention, see [`Model::gradients`].
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String>;
+}
+
+/// A model that computes by modules: its name, what it takes, and how it answers.
+struct Answering<A> {
+    name: String,
+    input: InputKind,
+    /// Whether its heads can be changed.
+    changes: bool,
+    /// Whether its queries can be shown: its scores are products.
+    queries: bool,
+    model: A,
+}
+
+/// An answer, and which queries of the model the rows of its maps are; empty if they are all of them.
+type Answer = (Seen, Vec<usize>);
+
+impl<A: Answers> Answering<A> {
+    /// Answers with heads changed. What is done to a query of the model goes by the rows of the maps with no head changed.
+    fn answer(&mut self, input: &Input, ablation: &Ablation) -> Result<Answer, String> {
+        let rows = match ablation.heads.is_empty() {
+            true => vec![],
+            false => self.model.answer(input)?.1,
+        };
+        let mut changes = Changes::default();
+        for one in &ablation.heads {
+            let Place {
+                decoder,
+                cross,
+                layer,
+            } = place(&one.map, one.layer);
+            let mut change = HeadChange::from(&one.change);
+            match &mut change {
+                _ if rows.is_empty() => {}
+                HeadChange::Hide { query, .. } => {
+                    *query = *rows.get(*query).ok_or_else(no_query)?
+                }
+                HeadChange::Replace(_) => {
+                    return Err("the queries of this model are objects, and those of another image are others: their weights cannot be \
+                                taken by position"
+                        .to_owned());
+                }
+                HeadChange::Off | HeadChange::Uniform => {}
+            }
+            let changed = ChangedHead {
+                layer,
+                cross,
+                head: one.head,
+                change,
+            };
+            match decoder {
+                true => changes.decoder.push(changed),
+                false => changes.encoder.push(changed),
+            }
+        }
+        let mut answer = None;
+        let changed = with_changed(&changes, || answer = Some(self.model.answer(input)));
+        // What is wrong with the input comes before heads that were not reached because of it.
+        let answer = answer.ok_or("the model gave no answer")??;
+        changed.map_err(sentence)?;
+        Ok(answer)
+    }
+}
+
+/// The attention of a map.
+fn place(map: &str, layer: usize) -> Place {
+    Place {
+        decoder: [Kind::DecoderSelf, Kind::Cross]
+            .iter()
+            .any(|kind| kind.name() == map),
+        cross: map == Kind::Cross.name(),
+        layer,
+    }
+}
+
+impl<A: Answers> Model for Answering<A> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> InputKind {
+        self.input
+    }
+
+    fn changes_heads(&self) -> bool {
+        self.changes
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        Ok(self.answer(input, ablation)?.0)
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.queries
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        asked: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        let at = place(&asked.map, asked.layer);
+        let mut query = asked.query;
+        if at.decoder {
+            let (_, rows) = self.answer(input, ablation)?;
+            query = *rows.get(query).ok_or_else(no_query)?;
+        }
+        let answer = || self.answer(input, ablation);
+        let (answer, found) = with_query(at, asked.head, query, answer);
+        answer?;
+        found.ok_or_else(no_query)
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        self.model.gradients(input, rank)
+    }
+}
+
+/// Gradient times attention of the layers of map `map`.
+fn layers(
+    output: String,
+    map: &str,
+    (found, log_probability): (Vec<LayerGradients>, f64),
+) -> Gradients {
+    let maps = found.iter();
+    Gradients {
+        output,
+        log_probability,
+        maps: maps
+            .map(|(layer, weights)| product(map, *layer, weights))
+            .collect(),
+    }
+}
+
+/// Answers a question about an image.
+pub fn questions(name: &str, model: QuestionAnswerer) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::ImageAndQuestion,
+        changes: false,
+        queries: false,
+        model,
+    })
+}
+
+impl Answers for QuestionAnswerer {
+    fn answer(&mut self, input: &Input) -> Result<Answer, String> {
+        let description = self.description();
+        let image = image(&input.image, &description.preparation.decoding())?;
+        let found = self.ask(&[image], &[(0, &input.text)]).map_err(sentence)?;
+        let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
+        let answers = description.answers.iter().cloned();
+        let scores = found.scores.iter().map(|&score| f64::from(score));
+        Ok((answered(trace, best_of(answers.zip(scores))), vec![]))
+    }
+
+    fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
+        let image = image(&input.image, &self.description().preparation.decoding())?;
+        let found = QuestionAnswerer::gradients(self, &image, &input.text).map_err(sentence)?;
+        let (answer, found, log_probability) = found.ok_or("this model looks at nothing")?;
+        let map = format!("{} {answer}", input.text);
+        Ok(layers(answer, &map, (vec![(0, found)], log_probability)))
+    }
+}
+
+/// Describes an image.
+pub fn captions(name: &str, model: ImageCaptioner) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: true,
+        queries: false,
+        model,
+    })
+}
+
+impl Answers for ImageCaptioner {
+    fn answer(&mut self, input: &Input) -> Result<Answer, String> {
+        let image = image(&input.image, &self.description().preparation.decoding())?;
+        let found = self.caption(&[image], self.settings()).map_err(sentence)?;
+        let all = found.into_iter().flatten();
+        let all = all.map(|one| (one.text, one.log_probability, one.trace));
+        let seen = hypotheses(all, NO_CAPTION)?;
+        Ok((seen, vec![]))
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        let image = image(&input.image, &self.description().preparation.decoding())?;
+        let found = ImageCaptioner::gradients(self, &image, self.settings(), rank);
+        let (text, found, log_probability) = found.map_err(sentence)?.ok_or(NO_CAPTION)?;
+        let found = (vec![(0, found)], log_probability);
+        Ok(layers(text, Kind::Cross.name(), found))
+    }
+}
+
+const NO_CAPTION: &str = "the model has no caption for this image";
+
+/// Gives an image a class.
+pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: model.model().has_stack(),
+        queries: model.model().has_stack(),
+        model,
+    })
+}
+
+impl Answers for ImageClassifier {
+    fn answer(&mut self, input: &Input) -> Result<Answer, String> {
+        let description = self.description();
+        let image = image(&input.image, &description.preparation.decoding())?;
+        let found = self.look(&[image]).map_err(sentence)?;
+        let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
+        let labels = description.labels.iter().cloned();
+        let scores = found.probabilities.iter().map(|&p| f64::from(p));
+        Ok((answered(trace, best_of(labels.zip(scores))), vec![]))
+    }
+
+    fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
+        let image = image(&input.image, &self.description().preparation.decoding())?;
+        let found = ImageClassifier::gradients(self, &image).map_err(sentence)?;
+        let (class, found, log_probability) = found;
+        let label = self.description().labels[class].clone();
+        let found = (found, log_probability);
+        Ok(layers(label, Kind::SelfAttention.name(), found))
+    }
+}
+
+/// Compares an image with texts; `open` makes the classifier of these labels.
+pub fn labelled(
+    name: &str,
+    open: impl Fn(Vec<String>) -> Result<ImageClassifier, Failure> + Send + 'static,
+) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::ImageAndLabels,
+        changes: true,
+        queries: true,
+        model: Labelled { open, known: None },
+    })
+}
+
+/// A classifier whose labels come with the image.
+struct Labelled<F> {
+    open: F,
+    /// That of the last labels.
+    known: Option<(String, ImageClassifier)>,
+}
+
+impl<F: Fn(Vec<String>) -> Result<ImageClassifier, Failure>> Labelled<F> {
+    fn of(&mut self, text: &str) -> Result<&mut ImageClassifier, String> {
+        let model = match self.known.take().filter(|(known, _)| known == text) {
+            Some((_, model)) => model,
+            None => {
+                let labels: Vec<String> = text.split(',').map(str::to_owned).collect();
+                let labels = classify::labels(&labels).map_err(failed)?;
+                (self.open)(labels).map_err(failed)?
+            }
+        };
+        let (_, model) = self.known.insert((text.to_owned(), model));
+        Ok(model)
+    }
+}
+
+impl<F: Fn(Vec<String>) -> Result<ImageClassifier, Failure> + Send> Answers for Labelled<F> {
+    fn answer(&mut self, input: &Input) -> Result<Answer, String> {
+        self.of(&input.text)?.answer(input)
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        Answers::gradients(self.of(&input.text)?, input, rank)
+    }
+}
+
+/// Finds the objects in an image.
+pub fn objects(name: &str, model: Detector) -> Box<dyn Model> {
+    Box::new(Answering {
+        name: name.to_owned(),
+        input: InputKind::Image,
+        changes: true,
+        queries: true,
+        model,
+    })
+}
+
+/// The names of objects.
+fn names(model: &Detector, found: &[DetectedObject]) -> String {
+    let labels = &model.description().labels;
+    let names: Vec<&str> = found
+        .iter()
+        .map(|object| labels[object.class].as_str())
+        .collect();
+    match names.is_empty() {
+        true => "no object".to_owned(),
+        false => names.join(", "),
+    }
+}
+
+impl Answers for Detector {
+    fn answer(&mut self, input: &Input) -> Result<Answer, String> {
+        let description = self.description();
+        let image = image(&input.image, &description.preparation.decoding())?;
+        let found = self.look(&[image], THRESHOLD, false).map_err(sentence)?;
+        let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
+        // Objects of one class are told apart by their queries.
+        let named = found.iter().map(|object| {
+            let name = format!(
+                "{} (query {})",
+                description.labels[object.class], object.query
+            );
+            (name, f64::from(object.score))
+        });
+        let seen = Seen {
+            alternatives: best_of(named),
+            ..Seen::new(trace, names(self, &found))
+        };
+        Ok((seen, found.iter().map(|object| object.query).collect()))
+    }
+
+    fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
+        let image = image(&input.image, &self.description().preparation.decoding())?;
+        let found = Detector::gradients(self, &image, THRESHOLD).map_err(sentence)?;
+        let (objects, found, log_probability) = found;
+        let found = (found, log_probability);
+        Ok(layers(names(self, &objects), Kind::Cross.name(), found))
+    }
+}

@@ -1,0 +1,128 @@
+//! Models as the viewer asks them.
+
+mod images;
+mod texts;
+mod translations;
+
+use std::fmt::Display;
+
+use regard_models::{
+    generate::SearchTree,
+    gradient::{OutputGradients, WeightGradients},
+};
+use regard_serve::{Alternative, Generation, GradientMap, Gradients, Hypothesis, Proposed, Seen};
+use regard_trace::{Kind, Trace};
+
+use crate::failure::Failure;
+
+pub use images::{captions, images, labelled, objects, questions};
+pub use texts::Texts;
+pub use translations::Translations;
+
+/// Alternatives that the page lists.
+const LISTED: usize = 8;
+
+/// Why there is no answer, for the person at the page.
+fn sentence(error: impl Display) -> String {
+    error.to_string()
+}
+
+/// What went wrong, for the person at the page.
+pub fn failed(failure: Failure) -> String {
+    match failure {
+        Failure::Usage(message) | Failure::Interrupted(message) => message,
+        Failure::Error(error) => sentence(error),
+        Failure::ClosedPipe => "the output was closed".to_owned(),
+    }
+}
+
+/// The best of `all`, largest first.
+fn best_of(all: impl Iterator<Item = (String, f64)>) -> Vec<Alternative> {
+    let mut all: Vec<Alternative> = all
+        .map(|(text, probability)| Alternative { text, probability })
+        .collect();
+    all.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+    all.truncate(LISTED);
+    all
+}
+
+/// An answer of which there are several, the best first.
+fn answered(trace: Trace, alternatives: Vec<Alternative>) -> Seen {
+    let output = alternatives
+        .first()
+        .map_or(String::new(), |best| best.text.clone());
+    Seen {
+        alternatives,
+        ..Seen::new(trace, output)
+    }
+}
+
+/// The hypotheses of a search in its order, whose length penalty may prefer a less likely one, with the trace of the best.
+fn hypotheses(
+    all: impl IntoIterator<Item = (String, f64, Trace)>,
+    none: &str,
+) -> Result<Seen, String> {
+    let mut best = None;
+    let mut alternatives = vec![];
+    for (text, log_probability, trace) in all {
+        best.get_or_insert(trace);
+        let probability = log_probability.exp();
+        alternatives.push(Alternative { text, probability });
+    }
+    Ok(answered(best.ok_or(none)?, alternatives))
+}
+
+/// Gradient times attention, whose maps of a text to itself are of kind `own`.
+fn products(output: String, found: OutputGradients, own: Kind) -> Gradients {
+    let kinds = [
+        (Kind::EncoderSelf, found.source),
+        (own, found.own),
+        (Kind::Cross, found.cross),
+    ];
+    let maps = kinds.into_iter().flat_map(|(kind, layers)| {
+        let layers = layers.into_iter().enumerate();
+        layers.map(move |(layer, weights)| product(kind.name(), layer, &weights))
+    });
+    Gradients {
+        output,
+        log_probability: found.log_probability,
+        maps: maps.collect(),
+    }
+}
+
+/// Gradient times attention of a layer of the map `map`.
+fn product(map: &str, layer: usize, weights: &WeightGradients) -> GradientMap {
+    GradientMap {
+        map: map.to_owned(),
+        layer,
+        shape: weights.shape,
+        products: weights.products(),
+    }
+}
+
+fn no_query() -> String {
+    "the model has no such query".to_owned()
+}
+
+/// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
+fn generation(
+    tree: SearchTree,
+    traces: Vec<Trace>,
+    text: impl Fn(u32) -> Result<String, String>,
+) -> Result<Generation, String> {
+    let proposals = tree.proposals.into_iter().map(|one| {
+        Ok(Proposed {
+            parent: one.parent,
+            text: text(one.token)?,
+            probability: one.log_probability.exp(),
+            taken: one.taken,
+        })
+    });
+    let hypotheses = tree.leaves.into_iter().zip(traces);
+    Ok(Generation {
+        proposals: proposals.collect::<Result<_, String>>()?,
+        hypotheses: hypotheses
+            .map(|(leaf, trace)| Hypothesis { leaf, trace })
+            .collect(),
+    })
+}

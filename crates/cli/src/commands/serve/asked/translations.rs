@@ -1,0 +1,222 @@
+//! Translators, as the viewer asks them.
+
+use regard_kernels::stack::ChangedHead;
+use regard_models::{generate::SearchTree, gradient::OutputGradients};
+use regard_serve::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
+use regard_trace::Kind;
+use regard_train::{Translator, recipe::Translation as Settings, translator::Translation};
+
+use super::{generation, hypotheses, no_query, products, sentence};
+use crate::commands::seq2seq::TextToText;
+
+/// Proposals of each step that the page lists at least.
+const PROPOSED: usize = 5;
+
+/// What translates: its search, and its heads, which can be changed and observed.
+trait Translates: Send {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String>;
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String>;
+    fn token(&self, id: u32) -> Result<String, String>;
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String>;
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String>;
+}
+
+/// All hypotheses of the beam.
+fn settings(translator: &Translator) -> Settings {
+    Settings {
+        n_best: translator.settings().beam,
+        ..translator.settings().clone()
+    }
+}
+
+impl Translates for Translator {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String> {
+        self.change_heads(encoder, decoder).map_err(sentence)
+    }
+
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
+        let settings = settings(self);
+        let listed = settings.beam.max(PROPOSED);
+        self.search_tree(text, &settings, listed).map_err(sentence)
+    }
+
+    fn token(&self, id: u32) -> Result<String, String> {
+        self.token(id).map_err(sentence)
+    }
+
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String> {
+        self.query(text, &settings(self), rank, kind, at)
+            .map_err(sentence)
+    }
+
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String> {
+        self.gradients(text, &settings(self), rank)
+            .map_err(sentence)
+    }
+}
+
+impl Translates for TextToText {
+    fn change(
+        &mut self,
+        encoder: Vec<ChangedHead>,
+        decoder: Vec<ChangedHead>,
+    ) -> Result<(), String> {
+        self.change_heads(encoder, decoder).map_err(sentence)
+    }
+
+    fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
+        let listed = self.settings().beam.max(PROPOSED);
+        self.search_tree(text, listed).map_err(sentence)
+    }
+
+    fn token(&self, id: u32) -> Result<String, String> {
+        self.token(id).map_err(sentence)
+    }
+
+    fn query(
+        &self,
+        text: &str,
+        rank: usize,
+        kind: Kind,
+        at: [usize; 3],
+    ) -> Result<Option<QueryKeys>, String> {
+        self.query(text, rank, kind, at).map_err(sentence)
+    }
+
+    fn gradients(
+        &self,
+        text: &str,
+        rank: usize,
+    ) -> Result<Option<(String, OutputGradients)>, String> {
+        self.gradients(text, rank).map_err(sentence)
+    }
+}
+
+/// Translates a text, or rewrites it.
+pub struct Translations {
+    name: String,
+    translator: Box<dyn Translates>,
+    /// Whether its heads can be changed and its queries shown.
+    opened: bool,
+}
+
+impl Translations {
+    /// A translator that was trained here.
+    pub fn new(name: &str, mut translator: Translator) -> Self {
+        Self {
+            name: name.to_owned(),
+            opened: translator.open_heads(),
+            translator: Box::new(translator),
+        }
+    }
+
+    /// An encoder-decoder that others have trained.
+    pub fn pretrained(name: &str, model: TextToText) -> Self {
+        Self {
+            name: name.to_owned(),
+            opened: true,
+            translator: Box::new(model),
+        }
+    }
+
+    /// Changes these heads, and no others.
+    fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let (mut encoder, mut decoder) = (vec![], vec![]);
+        for one in &ablation.heads {
+            let changed = ChangedHead {
+                layer: one.layer,
+                cross: one.map == Kind::Cross.name(),
+                head: one.head,
+                change: (&one.change).into(),
+            };
+            match one.map == Kind::EncoderSelf.name() {
+                true => encoder.push(changed),
+                false => decoder.push(changed),
+            }
+        }
+        self.translator.change(encoder, decoder)
+    }
+}
+
+impl Model for Translations {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn changes_heads(&self) -> bool {
+        self.opened
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        self.change(ablation)?;
+        let (found, tree) = self.translator.search(&input.text)?;
+        let text = |id| self.translator.token(id);
+        let traces = found.iter().map(|one| one.trace.clone()).collect();
+        let generation = generation(tree, traces, text)?;
+        let all = found.into_iter();
+        let all = all.map(|one| (one.text, one.log_probability, one.trace));
+        let seen = hypotheses(all, "there is no translation; type some words")?;
+        Ok(Seen {
+            generation: Some(generation),
+            ..seen
+        })
+    }
+
+    fn shows_queries(&self) -> bool {
+        self.opened
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        self.change(ablation)?;
+        let kinds = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+        let kind = kinds.into_iter().find(|kind| kind.name() == place.map);
+        let kind = kind.ok_or_else(|| format!("there is no attention {:?}", place.map))?;
+        let at = [place.layer, place.head, place.query];
+        let found = (self.translator).query(&input.text, place.rank, kind, at);
+        found?.ok_or_else(no_query)
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        self.change(&Ablation::default())?;
+        let found = self.translator.gradients(&input.text, rank)?;
+        let (output, found) = found.ok_or("there is no such translation")?;
+        Ok(products(output, found, Kind::DecoderSelf))
+    }
+}

@@ -1,0 +1,196 @@
+//! The viewer's page as one file, with the traces that it shows: what it would ask a server for stands in the file, or is computed from
+//! the weights there by `page/recorded.js`.
+//!
+//! Weights have 16 bits, as shares of the map's largest: the error is below 1e-5 of it.
+
+use regard_trace::diagnose::{flow_from, rollout, stacks};
+use regard_trace::{AttentionMap, Trace};
+use regard_view::label::visible;
+use regard_view::svg::base64::encode as base64;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::api::{IMAGE_SIDE, MOST_FLOW, MOST_ROLLOUT};
+use crate::data::{Axes, Entry, MapOverview, Pool};
+use crate::files::FILES;
+
+/// What the page asks of one trace.
+#[derive(Serialize)]
+struct Recorded {
+    /// The address of the image's pixels.
+    image: Option<String>,
+    pieces: Merged,
+    /// The same between words, if words have several pieces.
+    words: Option<Merged>,
+}
+
+/// Maps between pieces, or between words.
+#[derive(Serialize)]
+struct Merged {
+    axes: Vec<Axes>,
+    /// By pool, mean and largest.
+    overviews: [Vec<MapOverview>; 2],
+    weights: Vec<Weights>,
+    stacks: Vec<Followed>,
+}
+
+/// Weights `[heads, queries, keys]`, row by row.
+#[derive(Serialize)]
+struct Weights {
+    heads: usize,
+    normalized: bool,
+    numbers: Numbers,
+}
+
+/// Rollout and flow of the layers of one kind.
+#[derive(Serialize)]
+struct Followed {
+    kind: &'static str,
+    rollout: Result<Numbers, String>,
+    /// A row for each query.
+    flow: Result<Numbers, String>,
+}
+
+/// Numbers from 0 on, as shares of the largest: base64 of 16 bits each, little-endian, of which 65535 is the largest.
+#[derive(Serialize)]
+struct Numbers {
+    largest: f32,
+    least: f32,
+    shares: String,
+}
+
+impl Numbers {
+    fn new(values: &[f32]) -> Self {
+        let largest = values.iter().copied().fold(0.0, f32::max);
+        let least = values.iter().copied().fold(0.0, f32::min);
+        let room = f64::from(largest) - f64::from(least);
+        let share = |value: &f32| match room > 0.0 {
+            true => ((f64::from(*value) - f64::from(least)) / room * 65_535.0).round() as u16,
+            false => 0,
+        };
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| share(value).to_le_bytes())
+            .collect();
+        Self {
+            largest,
+            least,
+            shares: base64(&bytes),
+        }
+    }
+}
+
+impl Merged {
+    fn of(entry: &Entry, words: bool) -> Self {
+        let trace = entry.trace(words);
+        let overview = |pool| {
+            trace
+                .maps
+                .iter()
+                .map(|map| MapOverview::of(map, pool))
+                .collect()
+        };
+        Self {
+            axes: trace.maps.iter().map(|map| Axes::of(map, trace)).collect(),
+            overviews: [Pool::Mean, Pool::Max].map(overview),
+            weights: trace.maps.iter().map(Weights::of).collect(),
+            stacks: followed(trace),
+        }
+    }
+}
+
+impl Weights {
+    fn of(map: &AttentionMap) -> Self {
+        Self {
+            heads: map.heads(),
+            normalized: map.is_normalized(),
+            numbers: Numbers::new(map.weights()),
+        }
+    }
+}
+
+fn followed(trace: &Trace) -> Vec<Followed> {
+    let of_stack = |(kind, layers): (regard_trace::Kind, Vec<&AttentionMap>)| {
+        let length = layers.first().map_or(0, |map| map.queries().len());
+        let short = |most: usize| match length <= most {
+            true => Ok(()),
+            false => Err(format!(
+                "a text of {length} tokens: at most {most} are followed through the layers"
+            )),
+        };
+        let joint =
+            short(MOST_ROLLOUT).and_then(|()| rollout(&layers).map_err(|error| error.to_string()));
+        let flow = short(MOST_FLOW).and_then(|()| {
+            let mut rows = vec![];
+            for query in 0..length {
+                let row = flow_from(&layers, query).map_err(|error| error.to_string())?;
+                rows.extend(row.into_iter().map(|weight| weight as f32));
+            }
+            Ok(Numbers::new(&rows))
+        });
+        Followed {
+            kind: kind.name(),
+            rollout: joint.map(|map| Numbers::new(map.weights())),
+            flow,
+        }
+    };
+    stacks(trace).into_iter().map(of_stack).collect()
+}
+
+/// The page with these traces, each under a name: a file that loads nothing from anywhere.
+///
+/// ```
+/// use regard_trace::{AttentionMap, Kind, Tokens, Trace};
+///
+/// let words = Tokens::from_words("to be");
+/// let map = AttentionMap::new(Kind::SelfAttention, words.clone(), words, 1, vec![1.0, 0.0, 0.5, 0.5])?;
+/// let page = regard_serve::page("a look", vec![("one".to_owned(), Trace::new("toy", "to be", "").with_map(map))]);
+/// assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("src=\"app.js\""));
+/// # Ok::<(), regard_trace::TraceError>(())
+/// ```
+pub fn page(title: &str, traces: Vec<(String, Trace)>) -> String {
+    let entries = (0..).zip(traces);
+    let entries: Vec<Entry> = entries
+        .map(|(id, (name, trace))| Entry::new(id, name, None, trace))
+        .collect();
+    let recorded = entries.iter().map(|entry| {
+        let image = entry.trace(false).image.as_ref();
+        let png = image.and_then(|image| regard_view::png::from_image(image, IMAGE_SIDE).ok());
+        Recorded {
+            image: png.map(|png| format!("data:image/png;base64,{}", base64(&png))),
+            pieces: Merged::of(entry, false),
+            words: entry.has_pieces().then(|| Merged::of(entry, true)),
+        }
+    });
+    let summaries: Vec<_> = entries.iter().map(Entry::summary).collect();
+    let catalogue = json!({ "traces": summaries, "model": null, "explains": false });
+    let data = json!({ "catalogue": catalogue, "entries": recorded.collect::<Vec<_>>() });
+    // Nothing in a text can end the element that holds it.
+    let data = data.to_string().replace('<', "\\u003c");
+
+    let file = |path: &str| {
+        let found = FILES.iter().find(|(known, ..)| *known == path);
+        found.map_or("", |(_, _, content)| *content)
+    };
+    let modules = FILES.iter().filter(|(path, ..)| path.ends_with(".js"));
+    let imports = modules.map(|(path, _, content)| {
+        // A module in a data address has no folder: its imports are names, which the map has.
+        let content = content.replace("from \"./", "from \"");
+        let address = format!("data:text/javascript;base64,{}", base64(content.as_bytes()));
+        (path[1..].to_owned(), json!(address))
+    });
+    let imports = serde_json::Map::from_iter(imports);
+    let policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline' data:";
+    let head = format!(
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n<style>{}</style>\n\
+         <script type=\"importmap\">{}</script>\n<script type=\"application/json\" id=\"recorded\">{data}</script>\n\
+         <script type=\"module\">import \"app.js\";</script>\n",
+        file("/style.css"),
+        json!({ "imports": imports }),
+    );
+    let title: String = visible(title).replace('&', "&amp;").replace('<', "&lt;");
+    let page = file("/");
+    let page = page.replace("<link rel=\"stylesheet\" href=\"style.css\">\n", &head);
+    let page = page.replace("<script type=\"module\" src=\"app.js\"></script>\n", "");
+    page.replace("<title>regard</title>", &format!("<title>{title}</title>"))
+}

@@ -68,7 +68,12 @@ impl Output {
                 return Ok((Box::new(io::sink()), 0));
             }
             let mut options = File::options();
-            let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+            let mut file = options
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
             let (mut lines, mut end, mut at) = (0, 0, 0);
             let mut buffer = vec![0; 1 << 16];
             loop {
@@ -76,7 +81,10 @@ impl Output {
                 if read == 0 {
                     break;
                 }
-                for (place, _) in (at + 1..).zip(&buffer[..read]).filter(|(_, byte)| **byte == b'\n') {
+                for (place, _) in (at + 1..)
+                    .zip(&buffer[..read])
+                    .filter(|(_, byte)| **byte == b'\n')
+                {
                     lines += 1;
                     end = place;
                 }

@@ -487,7 +487,9 @@ impl Dropout {
     /// The part of the hash that all keys of one query share.
     pub(crate) fn query_hash(&self, batch: usize, head: usize, query: usize) -> u32 {
         // SplitMix64's finalizer over the place and the seed.
-        let place = ((batch.wrapping_add(self.first_batch) as u64) << 48) ^ ((head as u64) << 32) ^ query as u64;
+        let place = ((batch.wrapping_add(self.first_batch) as u64) << 48)
+            ^ ((head as u64) << 32)
+            ^ query as u64;
         let mut x = self.seed ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -222,7 +222,8 @@ impl Generator for Gnmt {
             below = residual(layer, hidden, below); // [time, batch, n]
             layers.push(last);
         }
-        let annotations = dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
+        let annotations =
+            dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         GnmtState {
             layers,
             source: SourceReader::new(&self.attention, annotations, source.keep.clone()),

@@ -331,7 +331,8 @@ impl LstmnTranslation {
         let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
         let real = (!source.keep.is_full()).then(|| source.keep.time_major());
         let read = expect_valid(self.encoder.sequence(embedded, None, real));
-        let hidden = dropout(read.hidden, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
+        let hidden =
+            dropout(read.hidden, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         let keep = source.keep.clone();
         let state = LstmnTranslationState {
             tape: self.decoder.tape(batch, &source.ids.device()),

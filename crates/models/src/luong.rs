@@ -299,7 +299,8 @@ impl Generator for Luong {
             below = states; // [time, batch, n]
             layers.push(last);
         }
-        let annotations = dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
+        let annotations =
+            dropout(below, self.dropout.annotation, noise.batch_axis(1)).swap_dims(0, 1);
         LuongState {
             layers,
             attentional: Tensor::zeros([batch, self.decoder.size()], &device),

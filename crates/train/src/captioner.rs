@@ -260,7 +260,9 @@ impl ImageCaptioner {
         let batches: Vec<&[usize]> = rows.chunks(settings.batch_sentences.max(1)).collect();
         let judged = ranks.spread(&batches, |_, own| {
             let judge = |rows: &&[usize]| self.judge_batch(images, rows, &search);
-            own.iter().map(judge).collect::<Result<Vec<_>, TrainError>>()
+            own.iter()
+                .map(judge)
+                .collect::<Result<Vec<_>, TrainError>>()
         })?;
         let (mut captions, mut references) = (vec![], vec![]);
         let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());

@@ -159,7 +159,14 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     let samples = Samples::read(&recipe, Split::Test, description)
         .unwrap()
         .unwrap();
-    let judged = judge(detector.model(), description, &samples, &Device::flex(), &Alone).unwrap();
+    let judged = judge(
+        detector.model(),
+        description,
+        &samples,
+        &Device::flex(),
+        &Alone,
+    )
+    .unwrap();
     assert_eq!((samples.len(), judged.lines.len()), (5, 5));
     assert!(judged.loss.is_finite() && judged.mean_iou.is_some());
 }

@@ -162,7 +162,9 @@ fn bits(folder: &Path, name: &str) -> Vec<(String, Vec<u32>)> {
     let (arrays, _) = weights::from_bytes(&file(folder, name)).unwrap();
     let bits = |values: Vec<f32>| values.iter().map(|x| x.to_bits()).collect();
     let named = arrays.into_iter();
-    named.map(|(name, array)| (name, bits(array.values))).collect()
+    named
+        .map(|(name, array)| (name, bits(array.values)))
+        .collect()
 }
 
 /// Checks that two runs agree up to rounding, which grows with the updates.
@@ -185,7 +187,11 @@ fn assert_joined(text: &str, overrides: &[&str]) {
     for count in [2, 3, 4] {
         let name = count.to_string();
         run(count, &recipe, &path(&name));
-        assert_alike(&path("1"), &path(&name), &format!("{overrides:?}, {count} ranks"));
+        assert_alike(
+            &path("1"),
+            &path(&name),
+            &format!("{overrides:?}, {count} ranks"),
+        );
     }
     run(3, &recipe, &path("again"));
     assert_eq!(numbers(&path("3")), numbers(&path("again")));
@@ -220,7 +226,11 @@ fn sampled_inputs() {
 fn a_batch_smaller_than_the_ranks() {
     assert_joined(
         &format!("{RNNSEARCH}{REVERSE}"),
-        &["batch.sentences=3", "training.steps=70", "training.validate_every=35"],
+        &[
+            "batch.sentences=3",
+            "training.steps=70",
+            "training.validate_every=35",
+        ],
     );
 }
 
@@ -249,7 +259,10 @@ fn a_run_goes_on_with_another_number_of_ranks() {
         assert_eq!(ended.unwrap().reason, Reason::Limit);
     }
     assert_eq!(numbers(&whole), numbers(&halved));
-    assert_eq!(bits(&whole, "model.safetensors"), bits(&halved, "model.safetensors"));
+    assert_eq!(
+        bits(&whole, "model.safetensors"),
+        bits(&halved, "model.safetensors")
+    );
 }
 
 #[test]
@@ -279,7 +292,11 @@ fn ranks_with_different_files_are_refused() {
             else {
                 panic!("{error}")
             };
-            assert_eq!((*rank, differs.as_str(), had.as_str()), (2, what, found), "{error}");
+            assert_eq!(
+                (*rank, differs.as_str(), had.as_str()),
+                (2, what, found),
+                "{error}"
+            );
         }
         assert!(!run.exists(), "nothing is left of it");
     }
@@ -299,7 +316,10 @@ fn a_rank_that_is_gone_ends_all() {
     let ended = train(3, refused, &run, None);
     assert!(matches!(ended[0], Err(TrainError::NothingToResume(_))));
     for other in &ended[1..] {
-        assert!(matches!(other, Err(TrainError::Ranks(RanksError::Gone))), "{other:?}");
+        assert!(
+            matches!(other, Err(TrainError::Ranks(RanksError::Gone))),
+            "{other:?}"
+        );
     }
 }
 
@@ -329,7 +349,11 @@ fn sums_travel_as_computed() {
                     })
                 })
                 .collect();
-            running.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .max()
+                .unwrap()
         });
         // Each rank sends the pieces of others, and its sum to all others.
         let computed = 4 * length * 2 * (count - 1);

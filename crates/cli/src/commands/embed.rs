@@ -93,7 +93,6 @@ struct Writer<'a> {
     done: usize,
 }
 
-
 impl Writer<'_> {
     fn texts(&mut self, encoder: &Encoder) -> Result<(), Failure> {
         let pooling = Pooling::open(&encoder.opened.path)?;

@@ -95,7 +95,8 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     let (writer, done) = Writer::new(options)?;
     let looking = writer.shows_attention();
     if looking && !ranks::all().is_alone() {
-        let message = "attention is shown, and written to files, by one process; start this without mpirun";
+        let message =
+            "attention is shown, and written to files, by one process; start this without mpirun";
         return Err(Failure::Usage(message.to_owned()));
     }
     if let Model::Own(translator) = model {

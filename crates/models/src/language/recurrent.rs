@@ -156,7 +156,11 @@ impl AroundLm {
 
     /// `ids [time, batch]` -> `[time, batch, embedding]`.
     fn embed(&self, ids: Tensor<2, Int>, noise: &mut DropoutRng) -> Tensor<3> {
-        dropout(self.tokens.forward(ids), self.dropout.embedding, noise.batch_axis(1))
+        dropout(
+            self.tokens.forward(ids),
+            self.dropout.embedding,
+            noise.batch_axis(1),
+        )
     }
 
     /// The token that each row read last, `[rows]` -> `[rows, embedding]`.

@@ -162,7 +162,10 @@ impl Checkpoint {
         Ok(Self::of(path, read)?)
     }
 
-    fn of(path: &Path, (arrays, mut metadata): (Arrays, Metadata)) -> Result<Self, CheckpointError> {
+    fn of(
+        path: &Path,
+        (arrays, mut metadata): (Arrays, Metadata),
+    ) -> Result<Self, CheckpointError> {
         let progress = progress(&metadata).map_err(|problem| CheckpointError::Progress {
             name: path.display().to_string(),
             problem,

@@ -114,7 +114,10 @@ impl Joined {
 }
 
 /// The gradient of each weight of `module`, in the module's order; `None` for weights without one.
-pub(super) fn gradients<M: Module>(module: &M, gradients: Option<Gradients>) -> Vec<Option<TensorData>> {
+pub(super) fn gradients<M: Module>(
+    module: &M,
+    gradients: Option<Gradients>,
+) -> Vec<Option<TensorData>> {
     let mut collector = Collector {
         gradients,
         values: vec![],
@@ -191,7 +194,10 @@ pub(super) fn sum<M: Module>(
 
 /// Whether the last part of a name is that of a running moment of batch norm.
 fn is_moment(name: &[String]) -> bool {
-    matches!(name.last().map(String::as_str), Some("running_mean" | "running_var"))
+    matches!(
+        name.last().map(String::as_str),
+        Some("running_mean" | "running_var")
+    )
 }
 
 /// Writes gradients one behind the other, zeros where a trained weight has none, and running moments apart from them.

@@ -13,12 +13,7 @@ use mpi::{
 use super::{Ranks, RanksError};
 
 /// What launchers of MPI programs set: Open MPI, MPICH and its kin, Slurm with PMIx.
-const LAUNCHED: [&str; 4] = [
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMIX_RANK",
-];
+const LAUNCHED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"];
 
 /// Bytes of a message at most; MPI counts them in 32 bits with a sign.
 const MOST: usize = 1 << 30;
@@ -48,7 +43,8 @@ impl Mpi {
             return Err(RanksError::Carrier("MPI was begun twice".to_owned()));
         };
         if threading < Threading::Serialized {
-            let problem = "the MPI library was built without threads; expected MPI_THREAD_SERIALIZED";
+            let problem =
+                "the MPI library was built without threads; expected MPI_THREAD_SERIALIZED";
             return Err(RanksError::Carrier(problem.to_owned()));
         }
         let world = SimpleCommunicator::world();
@@ -63,7 +59,10 @@ impl Mpi {
     /// Leaves the other processes in good order: each has to, at its end, on the main thread.
     pub fn part(&self) {
         // What is left of a thread that panicked is ended all the same.
-        let mut universe = self.universe.lock().unwrap_or_else(|broken| broken.into_inner());
+        let mut universe = self
+            .universe
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner());
         drop(universe.take());
     }
 

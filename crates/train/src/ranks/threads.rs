@@ -62,7 +62,10 @@ impl Threads {
 
     /// Bytes that all ranks together have sent to other ranks so far.
     pub fn sent(&self) -> u64 {
-        *self.sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self
+            .sent
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -83,7 +86,9 @@ impl Ranks for Threads {
         let bytes: usize = others.map(|(_, message)| message.len()).sum();
         *self.sent.lock().map_err(|_| RanksError::Gone)? += bytes as u64;
         for (sender, message) in self.senders.iter().zip(to) {
-            sender.send(message.to_vec()).map_err(|_| RanksError::Gone)?;
+            sender
+                .send(message.to_vec())
+                .map_err(|_| RanksError::Gone)?;
         }
         let receive = |receiver: &Receiver<Vec<u8>>| receiver.recv().map_err(|_| RanksError::Gone);
         receivers.iter().map(receive).collect()

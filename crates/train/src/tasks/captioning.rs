@@ -394,7 +394,9 @@ impl Task for Captioning {
         let share = &update.share;
         let target = TargetBatch::new(&ids, &model.vocabulary(), update.training);
         let target = target.rows(share.clone());
-        let images = data.preparation.tensor(&images[share.clone()], update.training);
+        let images = data
+            .preparation
+            .tensor(&images[share.clone()], update.training);
         let scored = model.forward(images, &target, &mut noise);
         let reinforced = scored.reinforced(&target, update.baseline);
         let weights = scored.weights.as_ref();

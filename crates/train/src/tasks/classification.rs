@@ -13,7 +13,8 @@ use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict, fingerprint,
+    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict,
+    fingerprint,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},

@@ -318,7 +318,9 @@ pub fn judge(
     let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
     let judged = ranks.spread(&batches, |_, own| {
         let judge = |rows: &&[usize]| judge_batch(model, description, &samples.all(rows), device);
-        own.iter().map(judge).collect::<Result<Vec<_>, TrainError>>()
+        own.iter()
+            .map(judge)
+            .collect::<Result<Vec<_>, TrainError>>()
     })?;
     let (mut by_boxes, mut by_masks, mut lines) = (vec![], vec![], vec![]);
     let (mut sum, mut has_masks) = (0.0, true);
@@ -687,7 +689,10 @@ impl Task for Detection {
                 (terms.to_vec(), class)
             }
             // The learner stops with an error.
-            None => (vec![Term::new(Tensor::full([1], f32::NAN, device), 1)], f64::NAN),
+            None => (
+                vec![Term::new(Tensor::full([1], f32::NAN, device), 1)],
+                f64::NAN,
+            ),
         };
         let predictions = update.share.len();
         BatchLoss {

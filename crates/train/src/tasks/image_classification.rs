@@ -413,7 +413,11 @@ impl Task for ImageClassification {
             // Each image with its counterpart from the other end of the batch.
             let (other, other_classes) = match update.share.len() == rows.len() {
                 true => (x.clone().flip([0]), classes.clone().flip([0])),
-                false => at(update.share.clone().map(|place| rows.len() - 1 - place).collect()),
+                false => at(update
+                    .share
+                    .clone()
+                    .map(|place| rows.len() - 1 - place)
+                    .collect()),
             };
             let logits = model.forward(x * share + other * (1.0 - share), &mut noise);
             let own = loss_of(logits.clone(), classes);
@@ -458,7 +462,10 @@ impl Task for ImageClassification {
             let sum = bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
             let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
             let best = best.into_data();
-            (sum, best.iter::<i32>().map(|class| class as usize).collect())
+            (
+                sum,
+                best.iter::<i32>().map(|class| class as usize).collect(),
+            )
         };
         let rows: Vec<usize> = (0..set.images.len()).collect();
         let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();

@@ -22,7 +22,8 @@ use regard_trace::{AttentionMap, Kind, Trace};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict, fingerprint,
+    BatchLoss, Contents, OF_IMAGES, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict,
+    fingerprint,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
@@ -253,9 +254,7 @@ impl Encoded {
         let own = &pairs[share.clone()];
         let read = own.iter().map(|(read, _)| read.len()).sum();
         let counted = |id: &&u32| **id != vocabulary.padding;
-        let predicted = own
-            .iter()
-            .map(|(_, to)| to.iter().filter(counted).count());
+        let predicted = own.iter().map(|(_, to)| to.iter().filter(counted).count());
         let predicted = predicted.sum();
         (
             TextBatch::new(&pairs, vocabulary, device).rows(share),
@@ -538,12 +537,22 @@ impl Task for LanguageModelling {
         let vocabulary = model.vocabulary();
         let mut random = Random::new(&[recipe.training.seed, 0]);
         let mut read = |rows: &[usize], share| {
-            set.batch(rows, share, 0, data.masked, &vocabulary, &mut random, device)
+            set.batch(
+                rows,
+                share,
+                0,
+                data.masked,
+                &vocabulary,
+                &mut random,
+                device,
+            )
         };
         let batches = set.batches.sorted();
         let judged: Vec<(f64, usize)> = ranks.spread(&batches, |begin, own| {
             // The draws of masks follow each other.
-            batches[..begin].iter().for_each(|rows| drop(read(rows, 0..0)));
+            batches[..begin]
+                .iter()
+                .for_each(|rows| drop(read(rows, 0..0)));
             let judge = |rows: &Vec<usize>| {
                 let (batch, [_, predicted]) = read(rows, 0..rows.len());
                 let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());

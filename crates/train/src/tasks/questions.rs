@@ -26,7 +26,9 @@ use regard_nn::{dropout::DropoutRng, weights::Arrays};
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict, fingerprint};
+use super::{
+    BatchLoss, Contents, OF_TRANSLATION, Task, TaskFor, Term, Update, Verdict, fingerprint,
+};
 use crate::{
     corpus::{Batches, FilterReport, Random},
     error::TrainError,
@@ -556,8 +558,8 @@ impl Task for VisualQuestions {
         // What is dropped are numbers of questions, not of images.
         let count = |shown: &[Shown]| shown.iter().map(|one| one.questions.len()).sum::<usize>();
         let first = count(before);
-        let mut noise = DropoutRng::seeded(random.next_u64())
-            .of_rows(first..first + count(own), count(&shown));
+        let mut noise =
+            DropoutRng::seeded(random.next_u64()).of_rows(first..first + count(own), count(&shown));
         let batch = data.reader.batch(own, model, update.training);
         let questions = batch.questions.images.len();
         let logits = model.forward(batch.images, &batch.questions, &mut noise);
@@ -657,9 +659,8 @@ impl Asked {
         let rows: Vec<usize> = (0..self.len()).collect();
         let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
         let judged = ranks.spread(&batches, |_, own| {
-            let judge = |rows: &&[usize]| {
-                self.judge_batch(rows, &reader, description, model, device)
-            };
+            let judge =
+                |rows: &&[usize]| self.judge_batch(rows, &reader, description, model, device);
             Ok::<_, RanksError>(own.iter().map(judge).collect())
         })?;
         Ok(judged.into_iter().fold(Judged::default(), Judged::with))

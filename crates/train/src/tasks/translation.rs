@@ -295,9 +295,8 @@ impl Task for Translation {
             }
         }
         let share = &update.share;
-        let source_on = |device| {
-            SourceBatch::new(&sources, &vocabularies.source, device).rows(share.clone())
-        };
+        let source_on =
+            |device| SourceBatch::new(&sources, &vocabularies.source, device).rows(share.clone());
         let target = TargetBatch::new(&targets, &vocabularies.target, update.training);
         let mut target = target.rows(share.clone());
         if let Some(sampled) = &settings.scheduled_sampling {

@@ -129,7 +129,9 @@ fn translate(
                     name: path.display().to_string(),
                     source,
                 })?;
-                let whole = made.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+                let whole = made
+                    .split_inclusive('\n')
+                    .filter(|line| line.ends_with('\n'));
                 lines.extend(whole.map(|line| line.trim_end().to_owned()));
             }
             lines = ranks::all().gather(&lines)?.swap_remove(0);

@@ -206,6 +206,106 @@ fn processes_make_the_losses_of_one() {
     }
 }
 
+/// A tiny pretrained model of random weights, in a folder.
+fn pretrained(case: &str, folder: &Path) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden");
+    let to = folder.join(case);
+    fs::create_dir(&to).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(
+            golden.join("pretrained").join(case).join(name),
+            to.join(name),
+        )
+        .unwrap();
+    }
+    fs::copy(
+        golden.join("scores/tokenizer.json"),
+        to.join("tokenizer.json"),
+    )
+    .unwrap();
+}
+
+#[test]
+fn pretrained_models_work_on_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pretrained("bert", folder);
+    pretrained("gpt2", folder);
+    let words = [
+        "the", "old", "town", "river", "bridge", "money", "bank", "hill",
+    ];
+    let texts: Vec<String> = (0..40)
+        .map(|i| format!("{} {}", words[i % 8], words[i / 5]))
+        .collect();
+    fs::write(folder.join("book.txt"), texts.join(" ").repeat(3)).unwrap();
+
+    let score = [
+        "evaluate",
+        "--model",
+        "gpt2",
+        "--text",
+        "book.txt",
+        "--context",
+        "16",
+        "--score-only",
+    ];
+    let free = [
+        "evaluate",
+        "--model",
+        "gpt2",
+        "--text",
+        "book.txt",
+        "--free-running",
+        "8",
+        "--prompt-tokens",
+        "4",
+        "-q",
+    ];
+    for arguments in [&score[..], &free] {
+        let one = succeeded(&regard(0, folder, arguments));
+        for count in [2, 4] {
+            assert_eq!(
+                succeeded(&regard(count, folder, arguments)),
+                one,
+                "{arguments:?}"
+            );
+        }
+    }
+
+    let embed = |count, more: &[&str]| {
+        let texts = texts.iter().map(String::as_str);
+        let arguments = ["embed", "--model", "bert", "-q"]
+            .into_iter()
+            .chain(more.iter().copied());
+        succeeded(&regard(
+            count,
+            folder,
+            &arguments.chain(texts).collect::<Vec<_>>(),
+        ))
+    };
+    let lines = embed(0, &[]);
+    assert_eq!(lines.lines().count(), texts.len());
+    assert_eq!(embed(2, &[]), lines);
+    let file = |name: &str| fs::read(folder.join(name)).unwrap();
+    embed(0, &["-o", "one.safetensors"]);
+    embed(2, &["-o", "two.safetensors", "--resume"]);
+    assert_eq!(file("one.safetensors"), file("two.safetensors"));
+    // What an interrupted command leaves: some vectors, and a part of one.
+    let vectors = lines.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["vector"].to_string() + "\n"
+    });
+    let done: String = vectors.take(34).collect();
+    fs::write(
+        folder.join("three.safetensors.part"),
+        &done[..done.len() - 9],
+    )
+    .unwrap();
+    embed(2, &["-o", "three.safetensors", "--resume"]);
+    assert_eq!(file("one.safetensors"), file("three.safetensors"));
+    assert!(!folder.join("three.safetensors.part").exists());
+}
+
 #[test]
 fn an_interrupted_run_goes_on_with_another_number_of_processes() {
     let folder = tempfile::tempdir().unwrap();

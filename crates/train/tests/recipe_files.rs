@@ -294,6 +294,7 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
 #[test]
 fn every_recipe_trains_alike_by_one_process_and_by_three() {
     let folder = tempfile::tempdir().unwrap();
+    let (mut with_batch_norm, mut all) = (0, 0);
     for path in recipes() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let mut more = vec!["training.log_every=1", "batch.sentences=8"];
@@ -304,7 +305,7 @@ fn every_recipe_trains_alike_by_one_process_and_by_three() {
                 "schedule.min_learning_rate=1e-5",
             ]);
         }
-        let recipe = recipe(&path, folder.path(), 3, &more);
+        let recipe = recipe(&path, folder.path(), 2, &more);
         let losses = &|ranks: &dyn Ranks, kind: &str| {
             let mut losses = vec![];
             let folder = folder.path().join(format!("{name}-{kind}"));
@@ -326,14 +327,15 @@ fn every_recipe_trains_alike_by_one_process_and_by_three() {
             })
         };
         let three = by_three("three");
+        all += 1;
         assert!(
-            three.len() > 3 && three.iter().all(|loss| loss.is_finite()),
+            three.len() > 2 && three.iter().all(|loss| loss.is_finite()),
             "{name}"
         );
-        if ["resnet", "residual-attention"]
-            .iter()
-            .any(|net| name.contains(net))
-        {
+        let saved = fs::read(folder.path().join(format!("{name}-three/last.safetensors"))).unwrap();
+        let normed = saved.windows(12).any(|bytes| bytes == b"running_mean");
+        if normed {
+            with_batch_norm += 1;
             assert_eq!(three, by_three("again"), "{name}");
             continue;
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! so each rank minimises its terms times `c_r / c`, and the gradient of the batch is the sum of theirs
-//! ([`sum`](trait@crate::ranks::Ranks)). Every rank makes the same update with it: weights and the optimizer's state stay the same
+//! (`sum` of [`Ranks`]). Every rank makes the same update with it: weights and the optimizer's state stay the same
 //! on all, bit by bit, and are never sent.
 //!
 //! Running moments of batch norm are no weights. Each rank normalises by the moments of its own rows, as is usual, and the running

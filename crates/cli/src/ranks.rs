@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use regard_train::ranks::{Alone, Ranks};
 
-use crate::{arguments::Command, failure::Failure, output};
+use crate::{arguments::Command, failure::Failure};
 
 /// The ranks of this process' command.
 pub fn all() -> &'static dyn Ranks {
@@ -61,7 +61,7 @@ pub fn end_broken() -> ExitCode {
 fn abort(failure: &Failure) -> ExitCode {
     if !is_first() {
         // If all fail alike, rank 0 says so and ends this one meanwhile.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(std::time::Duration::from_secs(5));
     }
     let code = failure.report();
     kill(failure.code());

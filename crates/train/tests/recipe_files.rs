@@ -6,15 +6,16 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
+    thread,
 };
 
 use burn::tensor::Device;
 use regard_images::{Image, Random};
 use regard_nn::bridge::without_kernels;
-use regard_train::ranks::Alone;
 use regard_train::{
     Registry,
     learner::{self, Event, Reason, Run},
+    ranks::{Alone, Ranks, Threads},
     recipe::Recipe,
     tasks::{
         Captioning, Classification, Detection, ImageClassification, LanguageModelling,
@@ -162,11 +163,20 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
 }
 
 fn train(recipe: &Recipe, folder: &Path, report: &mut dyn FnMut(&Event)) -> learner::Summary {
+    train_as(&Alone, recipe, folder, report)
+}
+
+fn train_as(
+    ranks: &dyn Ranks,
+    recipe: &Recipe,
+    folder: &Path,
+    report: &mut dyn FnMut(&Event),
+) -> learner::Summary {
     let run = Run {
         folder,
         device: &Device::flex(),
         stop: &AtomicBool::new(false),
-        ranks: &Alone,
+        ranks,
     };
     Registry::default()
         .train(recipe, &run, report)
@@ -274,6 +284,68 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
                 (fused - plain).abs() <= bound,
                 "{name}, update {}: {fused} with kernels, {plain} without",
                 index + 1
+            );
+        }
+    }
+}
+
+/// Losses of updates and validations of every recipe by one process and by three (threads stand for them), to rounding. Networks with
+/// batch norm, whose moments are those of each process' rows, make the same bits from run to run.
+#[test]
+fn every_recipe_trains_alike_by_one_process_and_by_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut with_batch_norm, mut all) = (0, 0);
+    for path in recipes() {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let mut more = vec!["training.log_every=1", "batch.sentences=8"];
+        let plain = Registry::default().load(&path, &[]).unwrap();
+        if plain.data.images.is_some() || plain.data.scenes.is_some() {
+            more.extend([
+                "schedule.learning_rate=1e-5",
+                "schedule.min_learning_rate=1e-5",
+            ]);
+        }
+        let recipe = recipe(&path, folder.path(), 2, &more);
+        let losses = &|ranks: &dyn Ranks, kind: &str| {
+            let mut losses = vec![];
+            let folder = folder.path().join(format!("{name}-{kind}"));
+            train_as(ranks, &recipe, &folder, &mut |event| match event {
+                Event::Train(metrics) => losses.push(metrics.loss),
+                Event::Validation(metrics) => losses.push(metrics.loss),
+                _ => {}
+            });
+            losses
+        };
+        let by_three = |kind: &str| {
+            thread::scope(|scope| {
+                let ranks = Threads::new(3).into_iter();
+                let running: Vec<_> = ranks
+                    .map(|ranks| scope.spawn(move || losses(&ranks, kind)))
+                    .collect();
+                let ended = running.into_iter().map(|thread| thread.join().unwrap());
+                ended.collect::<Vec<_>>().swap_remove(0)
+            })
+        };
+        let three = by_three("three");
+        all += 1;
+        assert!(
+            three.len() > 2 && three.iter().all(|loss| loss.is_finite()),
+            "{name}"
+        );
+        let saved = fs::read(folder.path().join(format!("{name}-three/last.safetensors"))).unwrap();
+        let normed = saved.windows(12).any(|bytes| bytes == b"running_mean");
+        if normed {
+            with_batch_norm += 1;
+            assert_eq!(three, by_three("again"), "{name}");
+            continue;
+        }
+        let one = losses(&Alone, "one");
+        assert_eq!(one.len(), three.len(), "{name}");
+        for (index, (one, three)) in one.iter().zip(&three).enumerate() {
+            let bound = 16.0 * f64::from(f32::EPSILON) * one;
+            assert!(
+                (one - three).abs() <= bound,
+                "{name}, {index}: {one} and {three}"
             );
         }
     }

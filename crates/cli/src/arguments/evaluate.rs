@@ -167,6 +167,7 @@ impl Evaluate {
             source: None,
             split: Some(part),
             labelled: None,
+            resume: false,
             output: vec![],
             metric: vec![MetricName::Bleu, MetricName::Chrf],
             tokenizer: Tokenizer::default(),

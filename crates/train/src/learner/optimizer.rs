@@ -221,8 +221,9 @@ impl Optimizer {
     }
 }
 
-fn slice(data: &TensorData) -> &[f32] {
-    data.as_slice().expect("gradients are f32")
+/// The numbers of a gradient, or of a weight.
+pub(super) fn slice(data: &TensorData) -> &[f32] {
+    data.as_slice().expect("weights and gradients are f32")
 }
 
 struct Updater<'a> {

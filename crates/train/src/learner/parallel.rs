@@ -7,7 +7,7 @@
 //! ```
 //!
 //! so each rank minimises its terms times `c_r / c`, and the gradient of the batch is the sum of theirs
-//! ([`sum`](trait@crate::ranks::Ranks)). Every rank makes the same update with it: weights and the optimizer's state stay the same
+//! (`sum` of [`Ranks`]). Every rank makes the same update with it: weights and the optimizer's state stay the same
 //! on all, bit by bit, and are never sent.
 //!
 //! Running moments of batch norm are no weights. Each rank normalises by the moments of its own rows, as is usual, and the running
@@ -22,6 +22,7 @@ use burn::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::optimizer::slice;
 use crate::{
     ranks::{Ranks, RanksError},
     tasks::BatchLoss,
@@ -167,25 +168,25 @@ pub(super) fn sum<M: Module>(
         ..
     } = packer;
     // A weight has a gradient if it has one on any rank.
-    let [flags, means] = [present.len(), moments.len()];
+    let (weights, flags) = (numbers.len(), present.len());
     numbers.extend(present);
     numbers.extend(moments);
     ranks.sum(&mut numbers)?;
-    let mut sums = numbers.into_iter();
-    let weights = sums.len() - flags - means;
+    let mut present = numbers.split_off(weights);
+    let moments = present.split_off(flags);
     let mut unpacker = Unpacker {
         values: vec![],
-        weights: sums.by_ref().take(weights).collect(),
-        present: sums.by_ref().take(flags).collect(),
+        weights: numbers,
+        present,
         at: 0,
         nth: 0,
     };
     module.visit(&mut unpacker);
     let summed = unpacker.values;
-    let module = match means {
-        0 => module,
-        _ => module.map(&mut Means {
-            numbers: sums,
+    let module = match moments.is_empty() {
+        true => module,
+        false => module.map(&mut Means {
+            numbers: moments.into_iter(),
             name: vec![],
         }),
     };
@@ -226,7 +227,7 @@ impl<I: Iterator<Item = Option<TensorData>>> ModuleVisitor for Packer<I> {
         if tensor.is_require_grad() {
             self.present.push(f32::from(u8::from(gradient.is_some())));
             match gradient {
-                Some(data) => self.numbers.extend(data.iter::<f32>()),
+                Some(data) => self.numbers.extend_from_slice(slice(&data)),
                 None => {
                     let more = tensor.shape().num_elements();
                     self.numbers.resize(self.numbers.len() + more, 0.0);
@@ -234,7 +235,7 @@ impl<I: Iterator<Item = Option<TensorData>>> ModuleVisitor for Packer<I> {
             }
         } else if is_moment(&self.name) {
             let values = tensor.into_data();
-            let shares = values.iter::<f32>().map(|value| value * self.share);
+            let shares = slice(&values).iter().map(|value| value * self.share);
             self.moments.extend(shares);
         }
     }

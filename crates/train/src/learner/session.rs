@@ -274,7 +274,7 @@ impl<'a, T: Task> Session<'a, T> {
         let ranks = self.run.ranks;
         let share = ranks.part(rows.len());
         let own = share.len();
-        let update = Update {
+        let mut update = Update {
             recipe: &self.recipe,
             rows,
             share,
@@ -283,9 +283,16 @@ impl<'a, T: Task> Session<'a, T> {
             device: self.run.device,
             baseline: self.progress.baseline,
         };
-        let batch = (own > 0).then(|| self.task.loss(&self.data, self.model(), &update));
-        let outcomes = ranks.gather(&Outcome::of(batch.as_ref(), own))?;
-        let joined = Joined::of(&outcomes);
+        let (batch, joined) = loop {
+            let loss = || self.task.loss(&self.data, self.model(), &update);
+            let batch = (own > 0).then(loss);
+            let joined = Joined::of(&ranks.gather(&Outcome::of(batch.as_ref(), own))?);
+            if ranks.is_alone() || update.baseline.is_some() || joined.baseline.is_none() {
+                break (batch, joined);
+            }
+            // The first baseline is the mean reward of the whole batch, which no rank has known.
+            update.baseline = joined.baseline;
+        };
         let mean = joined.loss;
         if !mean.is_finite() {
             return Err(TrainError::Loss { loss: mean, step });

@@ -3,12 +3,12 @@
 //! All that is asked of the machinery between the processes is one operation, [`Ranks::exchange`]: each rank hands every rank some
 //! bytes. The rest is built from it, and so gives the same bits whatever carries the bytes:
 //!
-//! | function | what |
+//! | method of `dyn Ranks` | what |
 //! |---|---|
-//! | [`sum`](trait@Ranks#method.sum) | `x_i ← Σ_r x_i^(r)`, added in the order of the ranks |
-//! | [`gather`](trait@Ranks#method.gather) | everyone's value, in the order of the ranks |
-//! | [`broadcast`](trait@Ranks#method.broadcast) | rank 0's value, for everyone |
-//! | [`spread`](trait@Ranks#method.spread) | the results of work on a list, each rank doing its part of it |
+//! | `sum` | `x_i ← Σ_r x_i^(r)`, added in the order of the ranks |
+//! | `gather` | everyone's value, in the order of the ranks |
+//! | `broadcast` | rank 0's bytes, for everyone |
+//! | `spread` | the results of work on a list, each rank doing its part of it |
 //!
 //! | implementation | what carries the bytes |
 //! |---|---|

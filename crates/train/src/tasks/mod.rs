@@ -153,7 +153,7 @@ pub trait Task: Debug + Send + Sync + 'static {
     fn loss(&self, data: &Self::Data, model: &Self::Model, update: &Update<'_>) -> BatchLoss;
 
     /// Judges `model`, which is on `device` without autodiff; `None` without validation data. The `ranks` share the examples
-    /// ([`spread`](trait@Ranks)), and all come to the same verdict.
+    /// (`spread` of [`Ranks`]), and all come to the same verdict.
     ///
     /// # Errors
     /// A model that cannot be judged.

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Instant};
 
 use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
-use regard_models::scoring::{self, CausalModel, Prediction, Windows};
+use regard_models::scoring::{self, CausalModel, Window, Windows};
 use regard_view::chart::{Chart, Point, Series, stacked};
 use serde_json::{Value, json};
 
@@ -153,8 +153,10 @@ fn windows(
     let counter = Counter::up_to(tokens, "tokens", !options.quiet);
     let begun = Instant::now();
     let windows = Windows { context, stride };
-    let of_part = |part| windows.of(part.ids.len()).map(move |window| (part, window));
-    let all: Vec<(&Part, Window)> = parts.iter().flat_map(of_part).collect();
+    let mut all: Vec<(&Part, Window)> = vec![];
+    for part in parts {
+        all.extend(windows.of(part.ids.len()).map(|window| (part, window)));
+    }
     let predictions = ranks::all().spread(&all, |_, own| -> Result<_, Failure> {
         let mut done = 0;
         let score = |(part, window): &(&Part, Window)| -> Result<_, Failure> {

@@ -32,6 +32,7 @@ pub fn failed(failure: Failure) -> String {
     match failure {
         Failure::Usage(message) | Failure::Interrupted(message) => message,
         Failure::Error(error) => sentence(error),
+        Failure::CommandLine(problem) => sentence(problem),
         Failure::ClosedPipe => "the output was closed".to_owned(),
     }
 }

@@ -1,13 +1,14 @@
 //! Gradients with respect to attention weights equal finite differences, and belong to the weights that a look gives: of networks that
 //! read images, and of recurrent models.
 
-use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData, activation::log_sigmoid};
 use regard_models::{
     AnyDetectorConfig, AnyImageClassifierConfig, AnyQuestionAnswererConfig, AnyTextModel,
     AnyTextModelConfig, DetectorSizes, ImageSizes, QuestionBatch, QuestionSizes, SourceBatch,
     TargetBatch, Vocabulary,
-    gradient::{WeightGradients, log_probability, of_generator, of_maps, of_text_model},
+    gradient::{
+        WeightGradients, followable, log_probability, of_generator, of_maps, of_text_model,
+    },
     image::{
         CaptionerConfig, CaptionerSizes, DetrConfig, MapWeights, VisionTransformerConfig,
         VqaConfig,
@@ -107,7 +108,7 @@ fn of_image_classifiers() {
         })
         .collect();
     let shapes: Vec<[usize; 3]> = maps.iter().map(|map| shape(map)).collect();
-    let model = Module::train(plain.clone());
+    let model = followable(&plain);
     let work = || {
         let logits = model.forward(image(SIZES.size, &device()), &mut DropoutRng::none());
         log_probability(logits, &[2])
@@ -142,7 +143,7 @@ fn of_detectors() {
     let decoder = decoder.flat_map(|(own, cross)| [own, cross]);
     let maps: Vec<&Tensor<4>> = look.encoder.iter().chain(decoder).collect();
     let shapes: Vec<[usize; 3]> = maps.iter().map(|map| shape(map)).collect();
-    let model = Module::train(plain.clone());
+    let model = followable(&plain);
     let work = || {
         let found = model.forward(image(SIZES.size, &device()), &mut DropoutRng::none());
         let logits = found.last().logits.clone().squeeze_dim::<2>(0);
@@ -188,7 +189,7 @@ fn of_captioners() {
             let read = image(SIZES.size, &Device::flex());
             let scored = plain.forward(read, &target(&Device::flex()), &mut DropoutRng::none());
             let shapes = vec![[1, 1, rows * columns]; 4];
-            let model = Module::train(plain.clone());
+            let model = followable(&plain);
             let work = || {
                 let read = image(SIZES.size, &device());
                 let scored = model.forward(read, &target(&device()), &mut DropoutRng::none());
@@ -236,7 +237,7 @@ fn of_models_that_answer_questions() {
             &question(&Device::flex()),
         );
         let shapes = vec![[1, 1, look.grid[0] * look.grid[1]]; 2];
-        let model = Module::train(plain.clone());
+        let model = followable(&plain);
         let work = || {
             let read = image(SIZES.size, &device());
             let logits = model.forward(read, &question(&device()), &mut DropoutRng::none());

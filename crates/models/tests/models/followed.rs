@@ -273,8 +273,16 @@ fn of_translators() {
         };
         followed.push(name);
         let vocabularies = plain.vocabularies();
-        let reads = SourceBatch::new(&[source.clone()], &vocabularies.source, &Device::flex());
-        let writes = TargetBatch::new(&[written.clone()], &vocabularies.target, &Device::flex());
+        let reads = SourceBatch::new(
+            std::slice::from_ref(&source),
+            &vocabularies.source,
+            &Device::flex(),
+        );
+        let writes = TargetBatch::new(
+            std::slice::from_ref(&written),
+            &vocabularies.target,
+            &Device::flex(),
+        );
         let expected = match plain.look(&reads, &writes) {
             Some(maps) => [maps.encoder, maps.decoder, maps.cross],
             None => {

@@ -303,9 +303,10 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
         // The page merges words by itself, so that its reader can choose.
         let named = entries.iter().map(|entry| {
+            let (line, source) = (entry.line, entry.trace.source.trim());
             let name = match entry.rank {
-                1 => format!("{}", entry.line),
-                rank => format!("{} ({rank})", entry.line),
+                1 => format!("{line}: {source}"),
+                rank => format!("{line} ({rank}): {source}"),
             };
             (name, entry.trace.clone())
         });

@@ -166,6 +166,12 @@ pub fn of_maps<M: Module>(
     }
 }
 
+/// `model` where its outputs can be differentiated, by its attention weights alone: with the running moments of its batch norms, as
+/// without gradients.
+pub fn followable<M: Module>(model: &M) -> M {
+    Module::train(model.clone().freeze())
+}
+
 /// `Σ_t log softmax(logits_t)[tokens_t]`, `logits [rows, classes]`; `[1]`.
 ///
 /// # Panics
@@ -183,6 +189,10 @@ pub(crate) fn followed(
     work: impl FnOnce() -> Tensor<1>,
 ) -> (f64, Vec<WeightGradients>) {
     let (output, varied) = varied(added, work);
+    if varied.is_empty() {
+        // Nothing depends on a weight.
+        return (output.inner().cast(DType::F64).into_scalar::<f64>(), vec![]);
+    }
     let gradients = output.backward();
     let numbers = |tensor: Tensor<4>| tensor.into_data().iter::<f32>().collect();
     let of_call = |Varied { weights, added }: Varied| {
@@ -224,7 +234,7 @@ pub fn of_generator(
     let writes = TargetBatch::new(&[written.to_vec()], &vocabularies.target, &device);
     let end = vocabularies.target.end;
     let tokens: Vec<u32> = written.iter().copied().chain([end]).take(count).collect();
-    let model = Module::train(model.clone());
+    let model = followable(model);
     let layers = model.look(&reads, &writes).map(|maps| maps.encoder.len());
     let (log_probability, calls) = followed(vec![], || {
         let scored = model.forward(&reads, &writes, &mut DropoutRng::none());
@@ -239,25 +249,34 @@ pub fn of_generator(
     };
     match layers {
         Some(1) if calls.iter().all(|call| call.shape[..2] == [1, 1]) => {
-            // An LSTMN: of each word of the source and of the target its attention to those before, and of the target to the source.
-            let (mut source, mut own, mut cross) = (vec![], vec![], vec![]);
-            for call in calls {
-                let of_source = source.len() + 1 < read;
-                match call.shape[2] {
-                    keys if of_source && keys == source.len() + 1 => source.push(call),
-                    keys if own.len() < cross.len() && keys == own.len() + 1 => own.push(call),
-                    keys if keys == read && cross.len() == own.len() => cross.push(call),
+            // An LSTMN: of each word of the source its attention to those before, and of each word of the target that to the source, and
+            // from the second on that to those before; which of them comes first the second word tells, which has one before it.
+            let sees = |call: &WeightGradients, keys: usize| call.shape[2] == keys;
+            let (source, rest) = calls.split_at((read - 1).min(calls.len()));
+            let own_first = rest.get(1).is_some_and(|call| sees(call, 1));
+            let (mut own, mut cross) = (
+                vec![],
+                rest.first().cloned().into_iter().collect::<Vec<_>>(),
+            );
+            for pair in rest.get(1..).unwrap_or_default().chunks(2) {
+                let (to_own, to_source) = match pair {
+                    [one, other] if own_first => (one, other),
+                    [one, other] => (other, one),
                     _ => return Err(ELSEWHERE),
-                }
+                };
+                own.push(to_own.clone());
+                cross.push(to_source.clone());
             }
-            if [source.len() + 1, own.len() + 1, cross.len()]
-                != [read, written.len() + 1, written.len() + 1]
+            let steps =
+                |calls: &[WeightGradients]| (1..).zip(calls).all(|(keys, call)| sees(call, keys));
+            if !(steps(source) && steps(&own) && cross.iter().all(|call| sees(call, read)))
+                || [source.len() + 1, cross.len()] != [read, written.len() + 1]
             {
                 return Err(ELSEWHERE);
             }
             found
                 .source
-                .push(WeightGradients::of_steps(&source, 1, [read, read]));
+                .push(WeightGradients::of_steps(source, 1, [read, read]));
             found
                 .own
                 .push(WeightGradients::of_steps(&own, 1, [count, count]));
@@ -321,7 +340,7 @@ pub fn of_text_model(
     let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [text.len(), 1]), &device);
     let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &device);
-    let model = Module::train(model.clone());
+    let model = followable(model);
     let layers = model.look(ids.clone(), &keep).len();
     let (log_probability, calls) = followed(vec![], || {
         let scored = model.forward(ids, &keep, &mut DropoutRng::none());

@@ -423,6 +423,66 @@ fn maps_of_long_texts_are_computed_when_they_are_asked_for() {
     }
 }
 
+/// A long source and a short target: encoder, decoder, and a map that is no square.
+#[test]
+fn maps_of_a_long_source_have_their_own_shapes() {
+    const SOURCE: usize = 8_211;
+    const TARGET: usize = 37;
+    let folder = tempfile::tempdir().unwrap();
+    let opened = long_source(folder.path(), [SOURCE, TARGET]);
+    let trace = opened.long.clone().unwrap();
+    let server = Server::start(Config::default(), vec![opened], None);
+    let listed = &server.get("/api/traces").json()["traces"][0]["maps"];
+    let shapes = [[SOURCE, SOURCE], [TARGET, TARGET], [TARGET, SOURCE]];
+    for (map, [rows, columns]) in shapes.into_iter().enumerate() {
+        assert_eq!(
+            [&listed[map]["queries"], &listed[map]["keys"]],
+            [rows, columns]
+        );
+        let axes = server.get(&format!("/api/trace/0/axes?map={map}")).json();
+        let length = |side: &str| axes[side]["labels"].as_array().unwrap().len();
+        assert_eq!([length("queries"), length("keys")], [rows, columns]);
+        for (size, pool) in [(16, "mean"), (2, "max"), (1, "max")] {
+            let (end, last) = ((900 * size).min(columns), (900 * size).min(rows));
+            let asked = format!("map={map}&heads=0&pool={pool}&cell={size}&q1={last}&k1={end}");
+            let answer = server.get(&format!("/api/trace/0/window?{asked}"));
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let values = answer.floats();
+            let wide = end.div_ceil(size);
+            assert_eq!(values.len(), last.div_ceil(size) * wide, "{asked}");
+            let head = trace.head(map, 0).unwrap();
+            let mut numbers = Numbers(map as u64);
+            for _ in 0..10 {
+                let (row, column) = (numbers.below(last.div_ceil(size)), numbers.below(wide));
+                let cell = |first: usize, end: usize| first..(first + size).min(end);
+                let queries: Vec<usize> = cell(row * size, rows).collect();
+                let keys = cell(column * size, columns);
+                let weights = head.rows(&queries).unwrap();
+                let weights = weights
+                    .chunks_exact(columns)
+                    .flat_map(|row| &row[keys.clone()]);
+                let expected = match pool {
+                    "max" => weights.copied().fold(0.0, f32::max),
+                    _ => weights.sum::<f32>() / (queries.len() * keys.len()) as f32,
+                };
+                let value = values[row * wide + column];
+                let error = (value - expected).abs();
+                assert!(
+                    error <= 1e-6 + 1e-4 * expected,
+                    "{asked} {row} {column}: {value} {expected}"
+                );
+            }
+        }
+        let file = format!("/api/trace/0/picture?map={map}&heads=0&q1=30&k1=50&format=svg");
+        let file = server.get(&file).text();
+        assert!(file.contains(["encoder.self", "decoder.self", "decoder.cross"][map]));
+    }
+    let overview = server.get("/api/trace/0/overview").json();
+    assert!(overview[2]["heads"][0]["entropy"].as_f64().unwrap() > 0.5);
+    let refused = server.get("/api/trace/0/window?map=2&heads=0&q0=40");
+    assert!(refused.status >= 400 && refused.text().contains("37 entries"));
+}
+
 #[test]
 fn wrong_requests_are_told_what_is_wrong() {
     let server = server();

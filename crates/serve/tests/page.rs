@@ -216,6 +216,28 @@ fn a_long_text_is_zoomed_down_to_its_weights() {
 }
 
 #[test]
+fn maps_of_a_long_source_stand_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = long_source(folder.path(), [3_000, 40]);
+    let server = Server::start(Config::default(), vec![opened], None);
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=head&beside=0,1", server.running.url));
+    let captions = page.value("[...document.querySelectorAll('figcaption strong')].map((one) => one.textContent.split(' ')[0])");
+    assert_eq!(
+        captions,
+        serde_json::json!(["decoder.cross", "encoder.self", "decoder.self"])
+    );
+    assert_eq!(
+        page.value("document.querySelectorAll('.heat canvas').length"),
+        3
+    );
+    page.point(".heat canvas", 200.0, 150.0);
+    page.wait("document.querySelector('#readout b')");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
 fn a_training_is_plotted_from_its_log() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("metrics.jsonl");
@@ -1482,6 +1504,7 @@ fn a_page_that_is_a_file_has_the_same_views() {
             let text = text.replace("Export\nSVG\nPNG\nHTML page\n", "");
             text.replace(|c: char| c.is_ascii_digit() || c.is_whitespace(), "")
                 .replace("ExportSVGPNGHTMLpage", "")
+                .replace("</script><bonclick=window.hit=>", "hostile")
         });
         assert_eq!(served, alone, "{hash}");
         assert_eq!(page.text(".alert"), "", "{hash}");

@@ -1,9 +1,6 @@
 //! An image in, a caption out, and where the model looked for every word.
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor},
-};
+use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use regard_evaluate::{CaptionScores, CellMask, ExactMatch, Looking};
 use regard_images::{
@@ -13,7 +10,7 @@ use regard_images::{
 use regard_models::{
     TargetBatch,
     generate::{BeamConfig, Hypothesis, LengthLimit, caption},
-    gradient::{WeightGradients, log_probability, of_maps},
+    gradient::{WeightGradients, followable, log_probability, of_maps},
     image::{Captioner, CaptionerSizes},
     recurrent::index,
 };
@@ -238,7 +235,7 @@ impl ImageCaptioner {
         let tokenizer = self.description.tokenizers.target();
         let text = tokenizer.decode(&hypothesis.tokens)?;
         let device = self.device.clone().autodiff();
-        let model = Module::train(self.model.clone());
+        let model = followable(&self.model);
         let vocabulary = self.model.vocabulary();
         let tokens = std::slice::from_ref(&hypothesis.tokens);
         let target = TargetBatch::new(tokens, &vocabulary, &device);

@@ -1,13 +1,10 @@
 //! An image in, its objects out, and what the model looked at for each.
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor, activation::softmax},
-};
+use burn::tensor::{Device, Tensor, activation::softmax};
 use regard_images::{Bounds, Image, ImagesError, Mask};
 use regard_models::{
     AnyDetector, AnyModelConfig, DetectorSizes,
-    gradient::{GradientError, log_probability, of_maps},
+    gradient::{GradientError, followable, log_probability, of_maps},
     image::{Detected, Predicted},
     pretrained::{DetectorModel, Folder, PretrainedError},
 };
@@ -350,7 +347,7 @@ impl Detector {
         let decoder = decoder.flat_map(|(own, cross)| [shape(own), shape(cross)]);
         let shapes: Vec<[usize; 3]> = look.encoder.iter().map(shape).chain(decoder).collect();
         let device = self.device.clone().autodiff();
-        let model = Module::train(self.model.clone());
+        let model = followable(&self.model);
         let read = Tensor::<4>::from_data(read.into_data(), &device);
         let queries: Vec<i32> = objects.iter().map(|object| object.query as i32).collect();
         let classes: Vec<u32> = objects.iter().map(|object| object.class as u32).collect();

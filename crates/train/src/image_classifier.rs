@@ -1,14 +1,11 @@
 //! An image in, a class out, and what the model looked at.
 
-use burn::{
-    module::Module,
-    tensor::{Device, Tensor, TensorData, activation::softmax},
-};
+use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_kernels::matmul::Storage;
 use regard_models::{
     AnyImageClassifier, ImageSizes, RoleOf,
-    gradient::{GradientError, WeightGradients, log_probability, of_maps},
+    gradient::{GradientError, WeightGradients, followable, log_probability, of_maps},
     image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{
         self, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError, TextEncoder,
@@ -513,7 +510,7 @@ impl ImageClassifier {
         }
         let class = self.classified(look.logits)[0].class;
         let device = self.device.clone().autodiff();
-        let model = Module::train(self.model.clone());
+        let model = followable(&self.model);
         let texts = self.texts.as_ref();
         let texts = texts.map(|texts| Tensor::from_data(texts.to_data(), &device));
         let (log_probability, found) = of_maps(&model, &shapes, || {

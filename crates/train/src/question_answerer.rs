@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use burn::{
-    module::Module,
-    tensor::{
-        Device, Tensor,
-        activation::{log_sigmoid, sigmoid},
-    },
+use burn::tensor::{
+    Device, Tensor,
+    activation::{log_sigmoid, sigmoid},
 };
 use regard_images::Image;
 use regard_models::{
     AnyQuestionAnswerer, QuestionBatch, QuestionSizes, SourceBatch,
-    gradient::{WeightGradients, of_maps},
+    gradient::{WeightGradients, followable, of_maps},
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
@@ -230,7 +227,7 @@ impl QuestionAnswerer {
         }
         let cells = look.grid[0] * look.grid[1];
         let device = self.device.clone().autodiff();
-        let model = Module::train(self.model.clone());
+        let model = followable(&self.model);
         let looks = vec![[1, 1, cells]; look.looks.len()];
         let (log_probability, calls) = of_maps(&model, &looks, || {
             let logits = model.forward(read(&device), &batch(&device), &mut DropoutRng::none());

@@ -98,13 +98,13 @@ pub fn svg(title: &str, proposals: &[Proposal]) -> String {
             TITLE + row as f64 * HIGH,
         )
     };
-    for index in 0..proposals.len() {
+    for (index, one) in proposals.iter().enumerate() {
         let Some(parent) = parent(index) else {
             continue;
         };
         let ((x, y), (_, from)) = (corner(index), corner(parent));
         let (middle, from) = (y + HIGH / 2.0, from + HIGH / 2.0);
-        let (stroke, width) = match proposals[index].fate {
+        let (stroke, width) = match one.fate {
             Fate::Chosen => (INK, 2.0),
             Fate::Taken => (FAINT, 1.4),
             Fate::Left => ("#c5ccd5", 1.0),

@@ -710,7 +710,13 @@ fn the_head_of_a_captioner_is_switched_off() {
                     "{found}"
                 );
             }
-            _ => assert!(served.refusal(&path).contains("not computed for")),
+            _ => {
+                let get = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", served.address);
+                let (head, body) = served.answer(get + "Connection: close\r\n\r\n");
+                assert!(head.starts_with("HTTP/1.1 422"), "{head}");
+                let told = String::from_utf8(body).unwrap();
+                assert!(told.contains("a model without attention"), "{told}");
+            }
         }
     }
 }

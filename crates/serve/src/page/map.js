@@ -31,7 +31,8 @@ export function heat(data, options) {
   const right = Math.ceil(reach * Math.cos(TURN)) + 6;
   const cell = Math.max(Math.min(columns ? (room - left - right) / K : 0, 34), 0.01);
   const top = Math.ceil(Math.max(reach * Math.sin(TURN), 12)) + 18;
-  const [wide, high] = [cell * K, Math.min(cell * Q, 4000)];
+  // A few rows of many columns would be a line.
+  const [wide, high] = [cell * K, Math.min(Math.max(cell * Q, Math.min(14 * Q, 240)), 4000)];
   const down = Q ? high / Q : 0;
   const [W, H] = [Math.ceil(left + wide + right), Math.ceil(top + high + 3)];
   const dense = devicePixelRatio || 1;

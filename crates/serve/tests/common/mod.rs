@@ -15,7 +15,7 @@ use regard_serve::{
     ExplainedGroup, ExplainedStep, Explainer, Input, InputKind, Model, Opened, Running, Seen,
     ServeError, serve,
 };
-use regard_trace::long::Piece;
+use regard_trace::long::{Piece, Texts};
 use regard_trace::{AttentionMap, Axis, Image, Kind, LongMap, LongWriter, Token, Tokens, Trace};
 
 pub use small::Small;
@@ -219,6 +219,49 @@ pub fn long(folder: &std::path::Path, length: usize) -> Opened {
             key: &key,
         };
         writer.piece(0, head, &attention, piece).unwrap();
+    }
+    writer.finish().unwrap();
+    Opened::read(path).unwrap().remove(0)
+}
+
+/// The trace of an encoder-decoder in `folder`, which has read so many tokens and written so many.
+pub fn long_source(folder: &std::path::Path, lengths: [usize; 2]) -> Opened {
+    const DIM: usize = 16;
+    let path = folder.join("source.safetensors");
+    let words = |count: usize| {
+        Tokens::from_words(&(0..count).map(|i| format!("word{i} ")).collect::<String>())
+    };
+    let [read, written] = lengths;
+    let texts = Texts {
+        tokens: words(read),
+        others: vec![words(written), words(written)],
+    };
+    let map = |kind, texts| LongMap::new(0, vec![0], vec![0], DIM).between(kind, texts);
+    let maps = vec![
+        map(Kind::EncoderSelf, [0, 0]),
+        map(Kind::DecoderSelf, [1, 1]),
+        map(Kind::Cross, [2, 0]),
+    ];
+    let mut writer = LongWriter::create(&path, "t5", "book", texts, maps).unwrap();
+    for (map, [queries, keys]) in [[read, read], [written, written], [written, read]]
+        .into_iter()
+        .enumerate()
+    {
+        let mut numbers = Numbers(map as u64);
+        let mut rows =
+            |count: usize| -> Vec<f32> { (0..count * DIM).map(|_| 3.0 * numbers.next()).collect() };
+        let (query, key) = (rows(queries), rows(keys));
+        let attention = Attention {
+            causal: map == 1,
+            ..Attention::default()
+        };
+        let piece = Piece {
+            first: 0,
+            query: &query,
+            keys_from: 0,
+            key: &key,
+        };
+        writer.piece(map, 0, &attention, piece).unwrap();
     }
     writer.finish().unwrap();
     Opened::read(path).unwrap().remove(0)

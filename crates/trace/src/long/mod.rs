@@ -354,8 +354,11 @@ impl LongMap {
                 "relative has no distance 0",
             ),
             (
-                self.globals > 0 && (self.causal || self.relative.is_some() || self.alibi)
-                    || self.globals > 0 && self.queries != self.keys,
+                self.globals > 0
+                    && (self.causal
+                        || self.relative.is_some()
+                        || self.alibi
+                        || self.queries != self.keys),
                 "global positions beside causality, biases or another text",
             ),
             (

@@ -249,7 +249,7 @@ impl LongWriter {
             );
             return Err(self.wrong(map, index, reason));
         }
-        let (query, key, lse) = self.kept(map, index, attention, query, key)?;
+        let Kept { query, key, lse } = self.kept(map, index, attention, query, key)?;
         // Keys before the first query were given with the queries there.
         let known = match of_own(&self.description.maps[map]) {
             true => first.saturating_sub(keys_from).min(keys),
@@ -282,7 +282,7 @@ impl LongWriter {
         let positions: Vec<u8> = (positions.iter())
             .flat_map(|&at| (at as u32).to_le_bytes())
             .collect();
-        let (query, key, lse) = self.kept(map, index, attention, query, key)?;
+        let Kept { query, key, lse } = self.kept(map, index, attention, query, key)?;
         self.put((map, What::Global), 0, 0, &positions)?;
         self.put((map, What::GlobalQuery), index, 0, &halves(&query))?;
         self.put((map, What::GlobalKey), of_key, 0, &halves(&key))?;
@@ -297,7 +297,7 @@ impl LongWriter {
         attention: &Attention,
         query: &[f32],
         key: &[f32],
-    ) -> Result<(Vec<f16>, Vec<f16>, Vec<f32>), TraceError> {
+    ) -> Result<Kept, TraceError> {
         let narrow = |numbers: &[f32]| -> Result<Vec<f16>, TraceError> {
             let narrow: Vec<f16> = numbers.iter().map(|&x| f16::from_f32(x)).collect();
             match narrow.iter().position(|x| !x.is_finite()) {
@@ -327,7 +327,7 @@ impl LongWriter {
             Some(&mut lse),
         )
         .map_err(|error| self.wrong(map, index, error.to_string()))?;
-        Ok((query, key, lse))
+        Ok(Kept { query, key, lse })
     }
 
     fn wrong(&self, map: usize, index: usize, reason: String) -> TraceError {
@@ -458,6 +458,13 @@ impl LongWriter {
         }
         Ok(())
     }
+}
+
+/// Queries and keys as they are kept, and the `lse` of these.
+struct Kept {
+    query: Vec<f16>,
+    key: Vec<f16>,
+    lse: Vec<f32>,
 }
 
 /// Whether a map is of a text to itself.

@@ -247,7 +247,7 @@ pub static TOPICS: [Topic; 18] = [
     },
     Topic {
         name: "residual-attention",
-        aliases: &["residual-attention-network", "attention-module"],
+        aliases: &["residual", "residual-attention-network", "attention-module"],
         summary: "a mask computed on a smaller map strengthens what the trunk found, and removes nothing",
         source: "Wang 2017",
         formula: "H = (1 + M) ∘ T",

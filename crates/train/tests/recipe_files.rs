@@ -349,4 +349,9 @@ fn every_recipe_trains_alike_by_one_process_and_by_three() {
             );
         }
     }
+    assert_eq!(all, recipes().len());
+    assert!(
+        0 < with_batch_norm && with_batch_norm < all,
+        "{with_batch_norm}"
+    );
 }

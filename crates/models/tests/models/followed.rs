@@ -3,9 +3,8 @@
 
 use burn::tensor::{Device, Tensor, TensorData, activation::log_sigmoid};
 use regard_models::{
-    AnyDetectorConfig, AnyImageClassifierConfig, AnyQuestionAnswererConfig, AnyTextModel,
-    AnyTextModelConfig, DetectorSizes, ImageSizes, QuestionBatch, QuestionSizes, SourceBatch,
-    TargetBatch, Vocabulary,
+    AnyModelConfig, AnyTextModel, DetectorSizes, ImageSizes, ModelConfig, QuestionBatch,
+    QuestionSizes, SourceBatch, TargetBatch, Vocabulary,
     gradient::{
         WeightGradients, followable, log_probability, of_generator, of_maps, of_text_model,
     },
@@ -100,7 +99,7 @@ fn of_image_classifiers() {
         classes: 4,
     };
     let config = VisionTransformerConfig::tiny();
-    let plain = AnyImageClassifierConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
+    let plain = AnyModelConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
     let look = plain.look(image(SIZES.size, &Device::flex()));
     let maps: Vec<&Tensor<4>> = (look.maps.iter())
         .map(|map| match &map.weights {
@@ -138,7 +137,7 @@ fn of_detectors() {
         masks: false,
         ..DetrConfig::tiny()
     };
-    let plain = AnyDetectorConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
+    let plain = AnyModelConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
     let look = plain.look(image(SIZES.size, &Device::flex()));
     let decoder = look.decoder.iter().zip(&look.cross);
     let decoder = decoder.flat_map(|(own, cross)| [own, cross]);
@@ -228,7 +227,7 @@ fn of_models_that_answer_questions() {
     ] {
         let name = format!("{attention:?}");
         let config = VqaConfig::tiny(attention);
-        let plain = AnyQuestionAnswererConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
+        let plain = AnyModelConfig::build(&config, &SIZES, 3, &Device::flex()).unwrap();
         let question = |device: &Device| QuestionBatch {
             words: SourceBatch::new(&[vec![5, 7, 4]], &SIZES.vocabulary, device),
             images: vec![0],
@@ -323,7 +322,7 @@ fn of_translators() {
 #[test]
 fn of_recurrent_language_models() {
     let vocabulary = Vocabulary::new(20);
-    let build = |config: &dyn AnyTextModelConfig| -> AnyTextModel {
+    let build = |config: &dyn AnyModelConfig<AnyTextModel>| -> AnyTextModel {
         config.build(&vocabulary, 3, &Device::flex()).unwrap()
     };
     let text = [5u32, 9, 13, 7, 7, 19];

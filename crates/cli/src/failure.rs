@@ -9,7 +9,7 @@
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
-use regard_train::corpus::CorpusError;
+use regard_train::{corpus::CorpusError, opened::OpenedError};
 
 use crate::output;
 
@@ -73,34 +73,6 @@ pub enum CommandError {
         threads: usize,
         /// What the system said.
         reason: String,
-    },
-    /// A prompt is longer than the model reads.
-    #[error(
-        "a text of {tokens} tokens does not fit the model's context of {context} with room to go on; give a shorter one"
-    )]
-    LongPrompt {
-        /// Its tokens.
-        tokens: usize,
-        /// The most that the model reads.
-        context: usize,
-    },
-    /// More weights were asked for than fit in memory.
-    #[error(
-        "{numbers} weights were asked for, at most {most} are kept; choose some by --layer, --head or --query of `regard look`"
-    )]
-    TooManyWeights {
-        /// How many.
-        numbers: usize,
-        /// The most.
-        most: usize,
-    },
-    /// A pretrained model cannot do what it was asked for.
-    #[error("{}: expected {expected}", folder.display())]
-    OtherModel {
-        /// The model's folder.
-        folder: PathBuf,
-        /// What the command needs.
-        expected: String,
     },
     /// A pretrained model has another head than a command needs.
     #[error("{}: this model has {found}; expected {expected}: use `regard {command}`", folder.display())]
@@ -183,6 +155,9 @@ impl Failure {
     /// Prints what happened on standard error, and gives the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
+            Self::Error(error) if let Some(OpenedError::Asked(message)) = error.downcast_ref() => {
+                Self::Usage(message.clone()).report()
+            }
             Self::ClosedPipe => ExitCode::SUCCESS,
             Self::Usage(message) => {
                 output::say(&format!(

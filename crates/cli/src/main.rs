@@ -14,6 +14,7 @@
 //! | [`progress`] | a bar on a terminal, plain lines elsewhere |
 //! | [`models`] | opening a model file, or the one that is compiled in |
 //! | [`input`] | lines as they arrive, and whole files |
+//! | [`version`] | what this build is, and what it computes with |
 #![deny(missing_docs)]
 
 mod allocator;
@@ -25,6 +26,7 @@ mod models;
 mod output;
 mod pictures;
 mod progress;
+mod version;
 
 use std::{
     panic::{self, AssertUnwindSafe},

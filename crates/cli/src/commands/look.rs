@@ -7,15 +7,16 @@ use regard_trace::{
     Kind, LongMap, LongWriter, Trace,
     diagnose::{self, report},
 };
+use regard_train::{
+    opened::{Opened, axis, expect_room},
+    text_to_text::{Query, TextToText, Wanted},
+};
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
 
-use super::{
-    pretrained::{Opened, axis, expect_room},
-    seq2seq::{TextToText, Wanted},
-};
+use super::pretrained;
 use crate::{
-    arguments::{LookText, Query},
+    arguments::LookText,
     failure::Failure,
     input,
     output::{self, Output},
@@ -33,7 +34,7 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
 
 fn work(options: &LookText) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
-    let opened = Opened::find(&options.model.model, options.quiet)?;
+    let opened = pretrained::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
     if let Some(path) = &options.long {
         return long(options, path, &opened);
@@ -49,7 +50,10 @@ fn work(options: &LookText) -> Result<(), Failure> {
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, storage, "")?;
         let wanted = Wanted {
-            kind: choice.kind,
+            kind: match choice.kind {
+                Pick::One(kind) => Some(kind),
+                _ => None,
+            },
             layer: number(choice.layer),
             head: number(choice.head),
             query: options.query,
@@ -97,7 +101,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     let trace = opened.trace(&text, &encoded.ids, look)?;
     if trace.maps.iter().all(|map| map.weights().is_empty()) {
         let chosen = "a model that attends, and a layer and a head that it has";
-        return Err(opened.other(chosen));
+        return Err(opened.other(chosen).into());
     }
     show(options, &trace, shown_head)
 }
@@ -123,11 +127,15 @@ fn below(pick: Pick<usize>, name: &str, count: usize) -> Result<Option<usize>, F
 /// Reads a text of any length, and keeps queries and keys.
 fn long(options: &LookText, path: &Path, opened: &Opened) -> Result<(), Failure> {
     if opened.is_seq2seq()? {
-        return Err(opened.other("a model with a single sequence (--long)"));
+        return Err(opened
+            .other("a model with a single sequence (--long)")
+            .into());
     }
     let model = opened.model(options.model.storage())?;
     let Some(stack) = model.stack() else {
-        return Err(opened.other("a model of which a kernel computes the attention (--long)"));
+        return Err(opened
+            .other("a model of which a kernel computes the attention (--long)")
+            .into());
     };
     let sizes = stack.sizes();
     let choice = options.pictures.choice();

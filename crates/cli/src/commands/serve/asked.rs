@@ -20,12 +20,14 @@ use regard_serve::{
 };
 use regard_trace::{Kind, Trace};
 use regard_train::{
-    DetectedObject, Detector, ImageCaptioner, ImageClassifier, QuestionAnswerer, Translator,
-    recipe::Translation as Settings, translator::Translation,
+    DetectedObject, Detector, ImageCaptioner, ImageClassifier, QuestionAnswerer, TextToText,
+    Translator,
+    opened::{Opened, TextModel, input_of},
+    recipe::Translation as Settings,
+    translator::Translation,
 };
 
-use super::pretrained::{Opened, TextModel, input_of};
-use crate::commands::{classify, seq2seq::TextToText};
+use crate::commands::classify;
 use crate::failure::Failure;
 
 /// Alternatives that the page lists.

@@ -9,7 +9,7 @@
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
-use regard_train::corpus::CorpusError;
+use regard_train::{corpus::CorpusError, opened::OpenedError};
 
 use crate::output;
 
@@ -75,34 +75,6 @@ pub enum CommandError {
         threads: usize,
         /// What the system said.
         reason: String,
-    },
-    /// A prompt is longer than the model reads.
-    #[error(
-        "a text of {tokens} tokens does not fit the model's context of {context} with room to go on; give a shorter one"
-    )]
-    LongPrompt {
-        /// Its tokens.
-        tokens: usize,
-        /// The most that the model reads.
-        context: usize,
-    },
-    /// More weights were asked for than fit in memory.
-    #[error(
-        "{numbers} weights were asked for, at most {most} are kept; choose some by --layer, --head or --query of `regard look`"
-    )]
-    TooManyWeights {
-        /// How many.
-        numbers: usize,
-        /// The most.
-        most: usize,
-    },
-    /// A pretrained model cannot do what it was asked for.
-    #[error("{}: expected {expected}", folder.display())]
-    OtherModel {
-        /// The model's folder.
-        folder: PathBuf,
-        /// What the command needs.
-        expected: String,
     },
     /// A pretrained model has another head than a command needs.
     #[error("{}: this model has {found}; expected {expected}: use `regard {command}`", folder.display())]
@@ -213,6 +185,13 @@ impl Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::Error(Box::new(error))
+        let error: Box<dyn Error + Send + Sync> = Box::new(error);
+        match error.downcast() {
+            Ok(opened) => match *opened {
+                OpenedError::Asked(message) => Self::Usage(message),
+                other => Self::Error(Box::new(other)),
+            },
+            Err(error) => Self::Error(error),
+        }
     }
 }

@@ -15,6 +15,7 @@
 //! | [`ranks`] | the processes that `mpirun` started |
 //! | [`models`] | opening a model file, or the one that is compiled in |
 //! | [`input`] | lines as they arrive, and whole files |
+//! | [`version`] | what this build is, and what it computes with |
 #![deny(missing_docs)]
 
 mod allocator;
@@ -27,6 +28,7 @@ mod output;
 mod pictures;
 mod progress;
 mod ranks;
+mod version;
 
 use std::{
     panic::{self, AssertUnwindSafe},

@@ -1,6 +1,6 @@
 //! numpy arrays as the slices and views of the kernels.
 
-use std::fmt::Display;
+use std::{fmt::Display, hint::black_box};
 
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -93,13 +93,11 @@ pub fn zeros<T: Clone + Default>(shape: &[usize]) -> PyResult<Vec<T>> {
     let count = shape
         .iter()
         .try_fold(1usize, |all, &size| all.checked_mul(size));
-    let mut numbers = vec![];
-    let room = count.map(|count| numbers.try_reserve_exact(count));
-    match (count, room) {
-        (Some(count), Some(Ok(()))) => {
-            numbers.resize(count, T::default());
-            Ok(numbers)
-        }
+    // Asked for and given back, as the allocation below ends the process where there is not so much; that one gets zeros from the system,
+    // and touches no memory here. `black_box` keeps the two from becoming one.
+    let room = |count| black_box(&mut Vec::<T>::new()).try_reserve_exact(count);
+    match count.map(|count| (count, room(count))) {
+        Some((count, Ok(()))) => Ok(vec![T::default(); count]),
         _ => Err(pyo3::exceptions::PyMemoryError::new_err(format!(
             "no memory for a result of the shape {shape:?}"
         ))),

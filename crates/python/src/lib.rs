@@ -1,5 +1,5 @@
 //! The part of the Python package `regard` that is written in Rust, `regard._regard`: kernels on numpy arrays, traces and pictures, scores
-//! of translations. What users import is in `python/regard`; its functions bring arrays into the form that is asked for here.
+//! of translations, models. What users import is in `python/regard`; its functions bring arrays into the form that is asked for here.
 //!
 //! No number is copied on the way in: arrays are read where they are, with whatever strides. The interpreter is not held while a kernel
 //! runs.
@@ -7,6 +7,7 @@
 mod additive;
 mod arrays;
 mod dot;
+mod models;
 mod options;
 mod scores;
 mod threads;
@@ -21,9 +22,13 @@ mod _regard {
     #[pymodule_export]
     use super::dot::{dot_backward, dot_forward, dot_observe, dot_pool};
     #[pymodule_export]
+    use super::models::{Model, open_model};
+    #[pymodule_export]
     use super::scores::{bleu, chrf};
     #[pymodule_export]
-    use super::trace::{Served, Trace, read_traces, serve_traces, traces_page, write_traces};
+    use super::trace::{
+        LongFile, Served, Trace, read_traces, serve_traces, traces_page, write_traces,
+    };
 
     use super::*;
 

@@ -95,7 +95,11 @@ impl<'py> Options<'py> {
             }),
             alibi: self.alibi.as_deref(),
             sink: self.sink.as_deref(),
-            dropout: (self.dropout).map(|(probability, seed)| Dropout { probability, seed, first_batch: 0 }),
+            dropout: (self.dropout).map(|(probability, seed)| Dropout {
+                probability,
+                seed,
+                first_batch: 0,
+            }),
             offsets: (self.offsets.as_ref()).map(|(query, key)| Offsets { query, key }),
         })
     }

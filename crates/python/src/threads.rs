@@ -1,8 +1,14 @@
 //! Work outside of the interpreter's lock, on threads that there are: a process that was forked has none of its parent's.
 
 use std::{
-    process,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    panic, process,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
 };
 
 use pyo3::{marker::Ungil, prelude::*};
@@ -21,13 +27,56 @@ pub fn at_home() {
 
 /// `work`, while other threads of Python go on.
 pub fn detached<T: Ungil + Send>(py: Python<'_>, work: impl FnOnce() -> T + Ungil + Send) -> T {
-    py.detach(|| match HOME.get() {
-        Some(&home) if home != process::id() => match pool(process::id()) {
-            Some(pool) => pool.install(work),
-            None => work(),
-        },
-        _ => work(),
+    py.detach(|| match forked() {
+        Some(pool) => pool.install(work),
+        None => work(),
     })
+}
+
+/// Long `work` on the pool of threads, while this one listens for Ctrl-C: then it sets what `work` looks at now and then, and waits for it.
+///
+/// # Errors
+/// What a signal's handler raised, such as KeyboardInterrupt.
+pub fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&AtomicBool) -> T + Send,
+) -> PyResult<T> {
+    let stopped = &AtomicBool::new(false);
+    py.detach(|| {
+        thread::scope(|scope| {
+            let (done, answer) = mpsc::sync_channel(1);
+            let worker = scope.spawn(move || {
+                let work = || work(stopped);
+                let answer = match forked() {
+                    Some(pool) => pool.install(work),
+                    None => rayon::scope(|_| work()),
+                };
+                // The other side is gone if a signal came first.
+                let _ = done.send(answer);
+            });
+            loop {
+                match answer.recv_timeout(Duration::from_millis(50)) {
+                    Ok(answer) => return Ok(answer),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                        Err(panicked) => panic::resume_unwind(panicked),
+                        Ok(()) => unreachable!("it answers before it ends"),
+                    },
+                }
+                if let Err(error) = Python::attach(|py| py.check_signals()) {
+                    stopped.store(true, Relaxed);
+                    return Err(error);
+                }
+            }
+        })
+    })
+}
+
+/// The pool of this process, if it was forked.
+fn forked() -> Option<Arc<ThreadPool>> {
+    let home = *HOME.get()?;
+    let this = process::id();
+    (home != this).then(|| pool(this)).flatten()
 }
 
 fn pool(process: u32) -> Option<Arc<ThreadPool>> {

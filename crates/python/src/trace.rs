@@ -4,8 +4,12 @@ use std::{path::PathBuf, sync::mpsc};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{exceptions::PyIndexError, prelude::*, types::PyDict};
+use regard_kernels::{Attention, Window};
 use regard_serve::{Config, Contents, Opened, Stop, serve};
-use regard_trace::{self as traces, AttentionMap, Axis, Kind, Token, Tokens, diagnose};
+use regard_trace::{
+    self as traces, AttentionMap, Axis, Kind, LongMap, LongWriter, Token, Tokens, diagnose,
+    long::Piece,
+};
 use regard_view::{
     Heatmap,
     html::{self, HtmlOptions},
@@ -162,6 +166,16 @@ impl Trace {
 }
 
 impl Trace {
+    /// A trace that a model of ours made.
+    pub fn of(trace: traces::Trace) -> Self {
+        Self(trace)
+    }
+
+    /// A trace of nothing.
+    pub fn empty() -> Self {
+        Self(traces::Trace::new("", "", ""))
+    }
+
     fn at(&self, index: usize) -> PyResult<&AttentionMap> {
         self.0.maps.get(index).ok_or_else(|| {
             PyIndexError::new_err(format!(
@@ -187,6 +201,91 @@ pub fn read_traces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Trace>> {
 #[pyfunction]
 pub fn write_traces(py: Python<'_>, path: PathBuf, all: Vec<Trace>) -> PyResult<()> {
     detached(py, || traces::write(path, &inner(all))).map_err(refused)
+}
+
+/// What the scores of one layer follow from.
+#[derive(FromPyObject)]
+pub struct LongLayer {
+    layer: usize,
+    heads: Vec<usize>,
+    keys_of: Vec<usize>,
+    dim: usize,
+}
+
+/// A file that keeps queries and keys of a long text in place of weights: for each layer its heads, one after the other. It appears when it
+/// is finished.
+#[pyclass]
+pub struct LongFile(Option<LongWriter>);
+
+#[pymethods]
+impl LongFile {
+    #[new]
+    fn new(
+        path: PathBuf,
+        model: String,
+        source: String,
+        tokens: Along,
+        layers: Vec<LongLayer>,
+    ) -> PyResult<Self> {
+        let tokens = match tokens {
+            Along::Positions(length) => (1..=length).map(|at| Token::new(at.to_string())).collect(),
+            tokens => match Axis::from(tokens) {
+                Axis::Tokens { tokens } => tokens,
+                _ => unreachable!("tokens are tokens"),
+            },
+        };
+        let layers = layers
+            .into_iter()
+            .map(|of| LongMap::new(of.layer, of.heads, of.keys_of, of.dim));
+        let writer = LongWriter::create(path, model, source, tokens, layers.collect());
+        Ok(Self(Some(writer.map_err(refused)?)))
+    }
+
+    /// All queries and keys `[tokens, dim]` of a head; `left`: how far a query sees.
+    #[pyo3(signature = (layer, head, query, key, *, scale, softcap, causal, left))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of one call")]
+    fn head(
+        &mut self,
+        py: Python<'_>,
+        layer: usize,
+        head: usize,
+        query: PyReadonlyArrayDyn<'_, f32>,
+        key: PyReadonlyArrayDyn<'_, f32>,
+        scale: Option<f32>,
+        softcap: Option<f32>,
+        causal: bool,
+        left: Option<usize>,
+    ) -> PyResult<()> {
+        let (query, key) = (slice("query", &query)?, slice("key", &key)?);
+        let attention = Attention {
+            scale,
+            softcap,
+            causal,
+            window: left.map(|left| Window {
+                left: Some(left),
+                right: None,
+            }),
+            ..Attention::default()
+        };
+        let piece = Piece {
+            first: 0,
+            query,
+            keys_from: 0,
+            key,
+        };
+        let writer = self.0.as_mut().ok_or_else(finished)?;
+        detached(py, || writer.piece(layer, head, &attention, piece)).map_err(refused)
+    }
+
+    /// Gives the file its name.
+    fn finish(&mut self, py: Python<'_>) -> PyResult<()> {
+        let writer = self.0.take().ok_or_else(finished)?;
+        detached(py, || writer.finish()).map_err(refused)
+    }
+}
+
+fn finished() -> PyErr {
+    refused("this file is finished")
 }
 
 /// One page with these traces, which needs nothing else.

@@ -1,6 +1,7 @@
 """Attention on arrays and tensors: against plain numpy in double precision, gradients against finite differences, and bad input."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -76,6 +77,35 @@ def test_arrays_are_read_where_they_are():
     np.testing.assert_allclose(regard.attention(*turned), expected, atol=2e-6)
 
 
+class Exchanged:
+    """An array of another library, of which only DLPack is known."""
+
+    def __init__(self, array, device=(1, 0)):
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options):
+        if self.device != (1, 0):
+            raise BufferError("not on this device")
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+def test_dlpack_goes_in_and_out_without_a_copy():
+    x = random(18, 1, 2, 5, 8)
+    from regard._arrays import numbers
+
+    seen = numbers("query", Exchanged(x))
+    assert seen.__array_interface__["data"][0] == x.__array_interface__["data"][0]
+    output = regard.attention(Exchanged(x), Exchanged(x), Exchanged(x), causal=True)
+    np.testing.assert_array_equal(output, regard.attention(x, x, x, causal=True))
+    back = np.from_dlpack(output)
+    assert back.__array_interface__["data"][0] == output.__array_interface__["data"][0]
+    with pytest.raises(ValueError, match="`key`"):
+        regard.attention(x, Exchanged(x, device=(2, 0)), x)
+
+
 def test_a_row_that_sees_nothing_is_0():
     x = random(8, 1, 1, 3, 4)
     mask = np.ones((3, 3), bool)
@@ -147,7 +177,35 @@ def test_random_calls_raise_or_answer():
         try:
             regard.attention(*arrays, **options)
             answered += 1
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
+            # Whatever is wrong is named: an argument in quotes, or a mask that hides (`keep` inside).
+            assert re.search(r"query|key|value|mask|keep|window|lengths", str(error)), error
+    assert answered > 100
+
+
+def test_random_calls_of_the_other_functions_raise_or_answer():
+    draw = np.random.default_rng(19)
+
+    def array():
+        x = draw.standard_normal(draw.integers(0, 4, draw.integers(0, 5))).astype([np.float32, np.float32, np.float64, np.int32][draw.integers(0, 4)])
+        return x.T if draw.random() < 0.3 else [x, x[::-1] if x.ndim else x, None, "x", [1.0, 2.0]][draw.choice(5, p=[0.7, 0.15, 0.05, 0.05, 0.05])]
+
+    def shaped(*shape):
+        return draw.standard_normal(shape, dtype=np.float32) if draw.random() < 0.8 else array()
+
+    calls = [
+        lambda: regard.observe(shaped(1, 2, 3, 4), shaped(1, 2, 5, 4), rows=array() if draw.random() < 0.3 else True, top=int(draw.integers(-1, 9)), entropy=True),
+        lambda: regard.observe(shaped(1, 2, 3, 4), shaped(1, 2, 5, 4), cells=(int(draw.integers(-1, 5)), int(draw.integers(0, 7))), pool=str(draw.choice(["max", "mean", "x"]))),
+        lambda: regard.additive_attention(shaped(2, 3, 4), shaped(2, 5, 4), shaped(4), shaped(2, 5, 3), bias=shaped(2, 3, 5) if draw.random() < 0.5 else None),
+        lambda: regard.attention(shaped(1, 2, 3, 4), shaped(1, 1, 5, 4), shaped(1, 1, 5, 4), bias=array(), alibi=array(), sink=array()),
+        lambda: regard.attention(shaped(1, 2, 6, 4), shaped(1, 2, 6, 4), shaped(1, 2, 6, 4), offsets=(array(), array()), dropout=(float(draw.normal()), int(draw.integers(0, 9)))),
+    ]
+    answered = 0
+    for _ in range(2000):
+        try:
+            calls[draw.integers(0, len(calls))]()
+            answered += 1
+        except (TypeError, ValueError, IndexError, OverflowError):
             pass
     assert answered > 100
 
@@ -210,8 +268,8 @@ def test_traces_go_to_disk_and_back(tmp_path):
     trace = regard.Trace("model", "a b", "c")
     tokens = [("a", 0, False), ("b", 1, False)]
     trace.add("decoder.cross", 0, [("c", 0, False)], tokens, np.array([[[0.25, 0.75]]], np.float32))
-    regard.save(tmp_path / "x.safetensors", trace)
-    (back,) = regard.load(tmp_path / "x.safetensors")
+    regard.write_traces(tmp_path / "x.safetensors", trace)
+    (back,) = regard.read_traces(tmp_path / "x.safetensors")
     assert back.map(0)["weights"].tolist() == [[[0.25, 0.75]]] and back.map(0)["keys"] == ["a", "b"]
     assert back.svg(0).startswith("<svg") and back.png(0)[:4] == b"\x89PNG" and back.report()
     with pytest.raises(ValueError, match="sum"):
@@ -220,7 +278,7 @@ def test_traces_go_to_disk_and_back(tmp_path):
         back.svg(3)
     (tmp_path / "bad").write_bytes(b"x")
     with pytest.raises(ValueError, match="bad"):
-        regard.load(tmp_path / "bad")
+        regard.read_traces(tmp_path / "bad")
 
 
 def test_the_viewer_answers_and_stops():

@@ -167,18 +167,105 @@ def test_pages_files_and_words(tmp_path):
     assert "<iframe" in seen._repr_html_()
     assert "heads" in seen.report()
     seen.save(tmp_path / "seen.safetensors")
-    (back,) = regard.load(tmp_path / "seen.safetensors")
+    (back,) = regard.read_traces(tmp_path / "seen.safetensors")
     assert len(back) == len(seen.maps)
     cross = next(i for i in range(len(back)) if back.map(i)["name"] == "decoder.cross")
     assert back.map(cross)["keys"] == [str(int(i)) for i in arguments["input_ids"][0]]
     assert back.map(cross)["queries"] == [str(int(i)) for i in arguments["decoder_input_ids"][0]]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_chosen(kind):
+    torch.manual_seed(0)
+    model = small(kind).eval()
+    arguments = inputs(kind)
+    with torch.no_grad(), regard.record(model) as seen:
+        model(**arguments)
+    with torch.no_grad(), regard.record(model, rows=[4, 1, -1, 99]) as some:
+        model(**arguments)
+    assert len(some.maps) == len(seen.maps)
+    for one, all_rows in zip(some.maps, seen.maps):
+        rows = [1, 4, all_rows.shape[2] - 1]
+        assert one.positions == rows
+        for batch in range(2):
+            np.testing.assert_allclose(one.weights(batch=batch), all_rows.weights(batch=batch)[:, rows], atol=1e-6)
+            np.testing.assert_allclose(one.entropy(batch=batch), all_rows.entropy(batch=batch)[:, rows], atol=1e-5)
+    if kind != "vit":
+        assert [len(some.trace().map(0)[side]) for side in ("queries", "keys")] == list(some.maps[0].shape[2:])
+    with pytest.raises(ValueError, match="all rows"):
+        some.pooled(0, 2, 2)
+
+
+def test_rows_of_generated_texts_are_chosen():
+    model = small("llama").eval()
+    ids = inputs("llama")["input_ids"][:1]
+    options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    with regard.record(model) as seen:
+        model.generate(ids, **options)
+    with regard.record(model, rows=[-1]) as last:
+        model.generate(ids, **options)
+    assert last.maps[0].positions == [8, 9, 10, 11, 12, 13]
+    for one, every in zip(last.maps, seen.maps):
+        np.testing.assert_allclose(one.weights(), every.weights()[:, 8:], atol=1e-6)
+    with regard.record(model, rows=[200]) as nothing:
+        model(ids)
+    with pytest.raises(ValueError, match=r"rows=\[200\]"):
+        nothing.weights(0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "gemma2", "bert"])
+def test_long_traces_keep_queries_and_keys(kind, tmp_path):
+    from safetensors.numpy import load_file
+
+    torch.manual_seed(0)
+    model = small(kind).eval()
+    ids = inputs(kind)["input_ids"]
+    with torch.no_grad(), regard.record(model) as seen:
+        model(ids)
+    seen.save(tmp_path / "long.safetensors", batch=1, long=True)
+    kept = load_file(tmp_path / "long.safetensors")
+    for number, one in enumerate(seen.maps):
+        query, key = kept[f"map.{number}.query"].astype(np.float32), kept[f"map.{number}.key"].astype(np.float32)
+        assert query.shape == (4, 9, one._pieces[0].query.shape[3])
+        assert key.shape[0] == one._keys[0].shape[1]
+        # Of rounded queries and keys, under the options that the file names.
+        _, _, options = one._long(1)
+        window = None if options.pop("left") is None else (one._long(1)[2]["left"], None)
+        found = regard.observe(query[None], key[None], rows=True, window=window, **options).weights[0]
+        np.testing.assert_allclose(found, one.weights(batch=1), atol=3e-3)
+
+
+def test_generated_texts_are_kept_long(tmp_path):
+    model = small("llama").eval()
+    with regard.record(model) as seen:
+        model.generate(inputs("llama")["input_ids"][:1], max_new_tokens=5, min_new_tokens=5, do_sample=False, pad_token_id=0)
+    seen.save(tmp_path / "long.safetensors", long=True)
+    assert (tmp_path / "long.safetensors").stat().st_size > 0
+
+
+def test_what_a_long_trace_cannot_keep_is_named(tmp_path):
+    model, arguments = small("t5").eval(), inputs("t5")
+    with torch.no_grad(), regard.record(model) as seen:
+        model(**arguments)
+    with pytest.raises(ValueError, match="one text"):
+        seen.save(tmp_path / "x", long=True)
+    model, arguments = small("bert").eval(), inputs("bert")
+    with torch.no_grad(), regard.record(model) as seen:
+        model(**arguments)
+    with pytest.raises(ValueError, match="mask"):
+        seen.save(tmp_path / "x", batch=1, long=True)
+    with torch.no_grad(), regard.record(model, rows=[0]) as seen:
+        model(**arguments)
+    with pytest.raises(ValueError, match="rows"):
+        seen.save(tmp_path / "x", long=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_long_texts_are_pooled():
     model = small("llama").eval()
     with regard.record(model) as seen, torch.no_grad():
         model(torch.randint(3, 64, (1, 700)))
-    cells = seen.maps[0].pooled(10, 20)
+    cells = seen.pooled(0, 10, 20)
     weights = seen.weights(0)
     assert cells.shape == (4, 10, 20)
     np.testing.assert_allclose(cells[:, 0, 0], weights[:, :70, :35].max((1, 2)), atol=1e-6)

@@ -76,6 +76,39 @@ def test_additive_attention_has_gradients():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_random_tensors_raise_or_answer():
+    torch.manual_seed(5)
+    draw = torch.Generator().manual_seed(6)
+
+    def chance(of):
+        return torch.rand((), generator=draw).item() < of
+
+    answered = 0
+    for _ in range(2000):
+        tensors = []
+        for _ in range(3):
+            shape = [1, 2, 3, 4]
+            if chance(0.1):
+                shape[int(torch.randint(4, (), generator=draw))] = int(torch.randint(6, (), generator=draw))
+            dtype = torch.float32 if chance(0.9) else [torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64][int(torch.randint(5, (), generator=draw))]
+            x = torch.zeros(shape, dtype=dtype, device="meta" if chance(0.05) else "cpu")
+            if chance(0.1):
+                x = x.transpose(2, 3)
+            if chance(0.05):
+                x = x.to_sparse() if x.device.type == "cpu" else x
+            if chance(0.05):
+                x = x[:, :, :1].expand(-1, -1, 3, -1)
+            tensors.append(x.requires_grad_() if chance(0.3) and x.is_floating_point() and x.layout is torch.strided else x)
+        try:
+            output = regard.attention(*tensors, causal=chance(0.5))
+            if output.requires_grad:
+                output.sum().backward()
+            answered += 1
+        except (TypeError, ValueError, NotImplementedError) as error:
+            assert any(f"`{name}`" in str(error) or name in str(error) for name in ("query", "key", "value")), error
+    assert answered > 100
+
+
 def test_a_tensor_of_another_device_is_refused():
     x = torch.zeros(1, 1, 2, 4, device="meta")
     with pytest.raises(ValueError, match="meta"):

@@ -11,6 +11,7 @@
 //! - [`translator`], [`sentence_classifier`], [`image_classifier`], [`captioner`], [`question_answerer`], [`detector`] and
 //!   [`model_file`]: a trained model at work, and its file;
 //! - [`image_encoder`]: images as vectors in the space of texts;
+//! - [`opened`] and [`text_to_text`]: models of text by a path or a name, those that others have trained included;
 //! - [`familiarity`]: which sentences are far from a model's training text;
 //! - [`compare`]: several recipes under one budget;
 //! - [`experiments`]: what a mechanism does, shown in minutes.
@@ -30,12 +31,14 @@ pub mod image_classifier;
 pub mod image_encoder;
 pub mod learner;
 pub mod model_file;
+pub mod opened;
 pub mod question_answerer;
 pub mod ranks;
 pub mod recipe;
 mod registry;
 pub mod sentence_classifier;
 pub mod tasks;
+pub mod text_to_text;
 pub mod tokenizer;
 pub mod translator;
 
@@ -44,9 +47,11 @@ pub use detector::{DetectedObject, Detector};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier, LayerGradients};
 pub use image_encoder::ImageEncoder;
+pub use opened::{Opened, TextModel};
 pub use question_answerer::{Answered, QuestionAnswerer};
 pub use registry::{Architecture, Registry};
 pub use sentence_classifier::{Classification, SentenceClassifier};
+pub use text_to_text::TextToText;
 pub use translator::{ReadAndWritten, Translated, Translation, Translator};
 
 /// The example of the README runs as a test.

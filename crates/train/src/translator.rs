@@ -396,6 +396,25 @@ impl Translator {
         lines: &[S],
         settings: &Settings,
     ) -> Result<Vec<Translated>, LineError> {
+        self.translate_lines(lines, settings, self.looking)
+    }
+
+    /// The best translation of a line, with what the model looked at, whatever [`Translator::looking`] says.
+    ///
+    /// # Errors
+    /// As for [`Translator::translate`].
+    pub fn look(&self, line: &str, settings: &Settings) -> Result<Option<Translation>, LineError> {
+        let translated = self.translate_lines(&[line], settings, true)?;
+        let mut n_best = translated.into_iter().flat_map(|line| line.n_best);
+        Ok(n_best.next())
+    }
+
+    fn translate_lines<S: AsRef<str>>(
+        &self,
+        lines: &[S],
+        settings: &Settings,
+        looking: bool,
+    ) -> Result<Vec<Translated>, LineError> {
         let tokenizer = self.description.tokenizers.source();
         let (limited, order) = settings.length_filter().limit_all(lines, tokenizer)?;
         let beam = beam_config(settings);
@@ -408,7 +427,8 @@ impl Translator {
                     .into_iter()
                     .enumerate()
                     .map(|(rank, hypothesis)| {
-                        self.translation(lines[i].as_ref(), &limited[i].ids, hypothesis, rank)
+                        let line = lines[i].as_ref();
+                        self.translation(line, &limited[i].ids, hypothesis, rank, looking)
                     })
                     .collect::<Result<Vec<_>, _>>()?;
                 let unfamiliar = self.unfamiliar(lines[i].as_ref(), &n_best)?;
@@ -439,7 +459,8 @@ impl Translator {
         let beam = beam_config(settings);
         let (found, tree) = (self.model).search_tree(source, &beam, &self.device, listed);
         let found = found.into_iter().enumerate();
-        let translations = found.map(|(rank, one)| self.translation(line, source, one, rank));
+        let translations =
+            found.map(|(rank, one)| self.translation(line, source, one, rank, self.looking));
         Ok((translations.collect::<Result<_, _>>()?, tree))
     }
 
@@ -502,14 +523,15 @@ impl Translator {
         source: &[u32],
         hypothesis: Hypothesis,
         rank: usize,
+        looking: bool,
     ) -> Result<Translation, LineError> {
         let tokenizers = &self.description.tokenizers;
         let text = tokenizers.target().decode(&hypothesis.tokens)?;
         let mut trace = Trace::new(self.description.model.kind, line, text.clone())
             .with_score(hypothesis.score)
             .with_rank(rank);
-        if self.looking && !source.is_empty() {
-            for map in self.look(source, &hypothesis)? {
+        if looking && !source.is_empty() {
+            for map in self.maps(source, &hypothesis)? {
                 trace = trace.with_map(map);
             }
         }
@@ -546,7 +568,7 @@ impl Translator {
 
     /// The maps of every layer while `source` is read and `hypothesis` written, with all heads; an empty list for a model
     /// whose weights come with the search.
-    fn look(
+    fn maps(
         &self,
         source: &[u32],
         hypothesis: &Hypothesis,

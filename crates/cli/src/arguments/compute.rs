@@ -82,3 +82,8 @@ impl Compute {
         rayon::scope(|_| work(&Device::flex()))
     }
 }
+
+/// The names of the devices that this build can compute on.
+pub fn devices() -> &'static [&'static str] {
+    &["cpu"]
+}

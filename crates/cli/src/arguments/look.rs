@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use regard_train::text_to_text::Query;
 
 use super::{Compute, PictureFiles, pretrained::Pretrained};
 
@@ -58,15 +59,6 @@ pub struct Look {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
-}
-
-/// A position of the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Query {
-    /// Counted from 0.
-    At(usize),
-    /// The last one.
-    Last,
 }
 
 fn query(text: &str) -> Result<Query, String> {

@@ -9,6 +9,7 @@ mod bench;
 mod caption;
 mod classify;
 mod compare;
+mod completions;
 mod compute;
 mod detect;
 mod embed;
@@ -20,6 +21,7 @@ mod generate;
 mod inspect;
 mod lengths;
 mod look;
+mod man;
 mod model;
 mod named;
 mod pictures;
@@ -40,7 +42,8 @@ pub use bench::Bench;
 pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
-pub use compute::Compute;
+pub use completions::Completions;
+pub use compute::{Compute, devices};
 pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
@@ -50,11 +53,12 @@ pub use fill::Fill;
 pub use generate::Generate;
 pub use inspect::Inspect;
 pub use lengths::Lengths;
-pub use look::{Look as LookText, Query};
+pub use look::Look as LookText;
+pub use man::Man;
 pub use model::ModelFile;
 pub use named::Named;
 pub use pictures::{Drawing, PictureFiles, Show};
-pub use search::{Search, WIDEST_BEAM};
+pub use search::Search;
 pub use serve::Serve;
 pub use similar::Similar;
 pub use train::Train;
@@ -74,7 +78,7 @@ Exit code: 0 done, 1 it failed, 2 wrong command line, 130 interrupted and saved.
 
 /// Train models with attention, translate and classify with them, and see what they looked at.
 #[derive(Debug, Parser)]
-#[command(name = "regard", version, arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "regard", version, long_version = crate::version::long(), arg_required_else_help = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
@@ -126,4 +130,8 @@ pub enum Command {
     Model(ModelFile),
     /// Measure the kernels on this machine
     Bench(Bench),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Print the manual page of a command, or write all of them
+    Man(Man),
 }

@@ -1,7 +1,10 @@
 //! How translations are searched for.
 
 use clap::{Args, ValueEnum};
-use regard_train::recipe::{LongSource, Translation};
+use regard_train::{
+    recipe::{LongSource, Translation},
+    text_to_text::WIDEST_BEAM,
+};
 
 /// Settings of beam search; those that are not given are taken from the model's recipe.
 #[derive(Debug, Default, Args)]
@@ -67,9 +70,6 @@ impl Search {
         settings
     }
 }
-
-/// The widest beam: a wider one gains nothing and takes memory.
-pub const WIDEST_BEAM: usize = 1024;
 
 /// A width of the beam.
 pub fn beam(text: &str) -> Result<usize, String> {

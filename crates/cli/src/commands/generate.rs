@@ -14,12 +14,13 @@ use regard_models::{
     scoring::CausalModel,
 };
 use regard_trace::Trace;
+use regard_train::opened::{Opened, OpenedError, TextModel};
 use serde_json::json;
 
-use super::pretrained::{Opened, TextModel, texts};
+use super::pretrained::{find, texts};
 use crate::{
     arguments::Generate,
-    failure::{CommandError, Failure},
+    failure::Failure,
     output::{self, Output},
     pictures::Shown,
     progress::Counter,
@@ -68,16 +69,18 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let opened = Opened::find(&options.model.model, options.show.quiet)?;
+    let opened = find(&options.model.model, options.show.quiet)?;
     if opened.is_seq2seq()? {
-        return Err(opened.other(
-            "a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does",
-        ));
+        return Err(opened
+            .other("a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does")
+            .into());
     }
     let model = opened.model(options.model.storage())?;
     let writer = opened.causal(&model)?;
     if looking && !model.attends() {
-        return Err(opened.other("a model that attends, of which there are pictures"));
+        return Err(opened
+            .other("a model that attends, of which there are pictures")
+            .into());
     }
     let loaded = started.elapsed().as_secs_f64();
     let mut all = prompts(options, &opened)?;
@@ -85,7 +88,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
     let context = writer.context();
     if longest >= context {
         let tokens = longest;
-        return Err(CommandError::LongPrompt { tokens, context }.into());
+        return Err(OpenedError::LongPrompt { tokens, context }.into());
     }
     let room = match options.slide {
         true => usize::MAX,
@@ -144,7 +147,7 @@ fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
     };
     let mut all = vec![];
     for prompt in texts(&options.prompts)? {
-        let (text, special) = match &template {
+        let ids = match &template {
             Some(template) => {
                 let system = options
                     .system
@@ -152,28 +155,11 @@ fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
                     .map(|text| Message::new("system", text));
                 let user = Message::new("user", &prompt);
                 let messages: Vec<Message> = system.chain([user]).collect();
-                (template.render(&messages, true)?, false)
+                let text = template.render(&messages, true)?;
+                opened.started(opened.tokenizer.encode(&text, false)?.ids)?
             }
-            None => (prompt.clone(), true),
+            None => opened.prompt(&prompt)?,
         };
-        let mut ids = opened.tokenizer.encode(&text, special)?.ids;
-        let marks = opened.tokenizer.special();
-        // An encoder's tokenizer ends a text; here it goes on.
-        if template.is_none()
-            && ids.last().is_some_and(|id| marks.eos.contains(id))
-            && ids.len() > 1
-        {
-            ids.pop();
-        }
-        if ids.is_empty() {
-            let start = marks.bos.or(marks.eos.first().copied());
-            ids.push(start.ok_or_else(|| {
-                Failure::Usage(
-                    "an empty prompt, and the model has no token that starts a text; give some text"
-                        .to_owned(),
-                )
-            })?);
-        }
         all.push(Text {
             prompt,
             ids,
@@ -410,7 +396,7 @@ fn seen(opened: &Opened, model: &TextModel, text: &str, ids: &[u32]) -> Result<T
         ids: ids.to_vec(),
         ..Encoding::default()
     };
-    opened.look(model, text, &encoded)
+    Ok(opened.look(model, text, &encoded)?)
 }
 
 /// Prints what was not printed yet, and writes pictures.

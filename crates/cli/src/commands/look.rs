@@ -11,17 +11,19 @@ use regard_trace::{
     diagnose::{self, report},
     long::{self, Watch},
 };
-use regard_train::{Registry, tasks::Translation};
+use regard_train::{
+    Registry,
+    opened::{OpenedError, axis, expect_room},
+    tasks::Translation,
+    text_to_text::{Query, TextToText, Wanted},
+};
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
 
-use super::{
-    pretrained::{Opened, axis, expect_room},
-    seq2seq::{TextToText, Wanted},
-};
+use super::pretrained;
 use crate::{
-    arguments::{LookText, Query},
-    failure::{CommandError, Failure},
+    arguments::LookText,
+    failure::Failure,
     input,
     output::{self, Output},
     pictures::{self, Kept, Screen, expect_writable},
@@ -41,7 +43,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     if let Some(path) = &options.long {
         return read_long(options, path);
     }
-    let opened = Opened::find(&options.model.model, options.quiet)?;
+    let opened = pretrained::find(&options.model.model, options.quiet)?;
     let storage = options.model.storage();
     let text = match options.text.as_deref().unwrap_or("-") {
         "-" => match input::text("-".as_ref())? {
@@ -54,7 +56,10 @@ fn work(options: &LookText) -> Result<(), Failure> {
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, storage, "")?;
         let wanted = Wanted {
-            kind: choice.kind,
+            kind: match choice.kind {
+                Pick::One(kind) => Some(kind),
+                _ => None,
+            },
             layer: number(choice.layer),
             head: number(choice.head),
             query: options.query,
@@ -99,7 +104,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     let trace = opened.trace(&text, &encoded.ids, look)?;
     if trace.maps.iter().all(|map| map.weights().is_empty()) {
         let chosen = "a model that attends, and a layer and a head that it has";
-        return Err(opened.other(chosen));
+        return Err(opened.other(chosen).into());
     }
     show(options, &trace, shown_head)
 }
@@ -140,14 +145,14 @@ fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
         model.open_heads();
         let Some(stacks) = model.stacks() else {
             let (folder, expected) = (name.into(), WITH_KERNEL.to_owned());
-            return Err(CommandError::OtherModel { folder, expected }.into());
+            return Err(OpenedError::Other { folder, expected }.into());
         };
         let target = options.target.as_deref();
         let read = model.read_and_written(&text, target, model.settings())?;
         let kept = KeptLong::of_both(options, path, name, stacks, read.texts.clone())?;
         return kept.write(|encoder, decoder| Ok(model.watch(&read, encoder, decoder)?));
     }
-    let opened = Opened::find(name, options.quiet)?;
+    let opened = pretrained::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, storage, "")?;
         let [source, written] = model.read_and_written(&text, options.target.as_deref())?;
@@ -159,7 +164,7 @@ fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
     expect_no_target(options)?;
     let model = opened.model(storage)?;
     let Some(stack) = model.stack() else {
-        return Err(opened.other(WITH_KERNEL));
+        return Err(opened.other(WITH_KERNEL).into());
     };
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = axis(&opened.tokenizer, &encoded.ids)?;

@@ -6,6 +6,7 @@ mod bench;
 mod caption;
 mod classify;
 mod compare;
+mod completions;
 mod detect;
 mod embed;
 mod evaluate;
@@ -15,9 +16,9 @@ mod fill;
 mod generate;
 mod inspect;
 mod look;
+mod man;
 mod model;
 mod pretrained;
-mod seq2seq;
 mod serve;
 mod similar;
 mod train;
@@ -57,6 +58,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Experiment(options) => experiment::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Completions(options) => completions::run(&options),
+        Command::Man(options) => man::run(&options),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use regard_kernels::stack::Point;
 use regard_models::pretrained::{Pooling, WordStates, cosine, occurrences};
 use regard_trace::Trace;
+use regard_train::opened::{Opened, TextModel, input_of};
 use regard_view::{
     Heatmap,
     chart::{Chart, Point as Place, Series},
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     explain::columns,
-    pretrained::{Encoder, Opened, TextModel, characters, input_of, texts},
+    pretrained::{self, Encoder, characters, texts},
 };
 use crate::{
     arguments::Similar,
@@ -161,7 +162,7 @@ fn compare_word(
     word: &str,
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
-    let opened = Opened::find(&options.model.model, options.quiet)?;
+    let opened = pretrained::find(&options.model.model, options.quiet)?;
     let model = opened.model(options.model.storage())?;
     let found = (1..)
         .zip(texts)
@@ -252,7 +253,7 @@ fn find(
     let tokens = encoded.tokens_of(place);
     if tokens.is_empty() {
         let expected = format!("a tokenizer that has tokens for {word:?}");
-        return Err(opened.other(&expected));
+        return Err(opened.other(&expected).into());
     }
     let ids: Vec<u32> = tokens.iter().map(|&at| encoded.ids[at]).collect();
     let names = ids
@@ -267,7 +268,9 @@ fn find(
             model.states(&[input_of(&encoded)], Some(&mut states))?;
         }
         TextModel::Plain(_) => {
-            return Err(opened.other("a Transformer whose attention has a kernel"));
+            return Err(opened
+                .other("a Transformer whose attention has a kernel")
+                .into());
         }
     }
     let vectors = states

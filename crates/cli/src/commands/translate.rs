@@ -5,13 +5,13 @@ use std::io::{self, IsTerminal};
 use burn::tensor::Device;
 use regard_trace::Trace;
 use regard_train::{
-    Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
+    TextToText, Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
     recipe::Translation as Settings, translator::LineError,
 };
 use regard_view::{Heatmap, label::visible};
 use serde::{Deserialize, Serialize};
 
-use super::{pretrained::Opened, seq2seq::TextToText};
+use super::pretrained;
 use crate::{
     arguments::{Attention, Translate},
     failure::{CommandError, Failure},
@@ -51,7 +51,7 @@ impl Model {
         if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
             let prefix = options.prefix.as_deref().unwrap_or_default();
             let storage = options.weights.storage();
-            let model = TextToText::read(Opened::find(&name, options.quiet)?, storage, prefix)?;
+            let model = TextToText::read(pretrained::find(&name, options.quiet)?, storage, prefix)?;
             return Ok(Self::Pretrained(Box::new(model)));
         }
         for (option, given) in [

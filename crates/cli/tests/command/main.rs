@@ -17,6 +17,7 @@ mod pictures;
 mod pretrained;
 mod questions;
 mod serve;
+mod shell;
 mod texts;
 mod train;
 mod translate;
@@ -212,11 +213,28 @@ fn help_and_version_are_results() {
             "{help}"
         );
     }
-    let version = stdout(&run(["--version"]).success());
-    assert_eq!(version, format!("regard {}\n", env!("CARGO_PKG_VERSION")));
+    let version = format!("regard {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(stdout(&run(["-V"]).success()), version);
+    let long = stdout(
+        &regard()
+            .env("REGARD_SIMD", "scalar")
+            .arg("--version")
+            .assert()
+            .success(),
+    );
+    assert!(long.starts_with(&version), "{long}");
+    for line in [
+        "kernels:  scalar (of scalar",
+        "features: ",
+        "devices:  cpu",
+        "platform: ",
+    ] {
+        assert!(long.contains(line), "{line:?} is not in: {long}");
+    }
 }
 
-const COMMANDS: [&str; 16] = [
+/// The commands whose help has examples.
+pub const COMMANDS: [&str; 18] = [
     "translate",
     "generate",
     "look",
@@ -233,6 +251,8 @@ const COMMANDS: [&str; 16] = [
     "explain",
     "model",
     "bench",
+    "completions",
+    "man",
 ];
 
 /// The text of `--help`, of the whole program and of each command, on a terminal of this many columns.

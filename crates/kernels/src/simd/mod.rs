@@ -50,6 +50,16 @@ pub enum Level {
 }
 
 impl Level {
+    /// Its name: `scalar`, `neon`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            Level::Neon => "neon",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+
     /// The levels that this machine can run, lowest first.
     ///
     /// ```
@@ -71,13 +81,10 @@ impl Level {
         static CURRENT: OnceLock<Level> = OnceLock::new();
         *CURRENT.get_or_init(|| {
             let best = Level::available()[Level::available().len() - 1];
-            let asked = match std::env::var("REGARD_SIMD").as_deref() {
-                Ok("avx512") => Level::Avx512,
-                Ok("avx2") => Level::Avx2,
-                Ok("neon") => Level::Neon,
-                Ok("scalar") => Level::Scalar,
-                _ => best,
-            };
+            let asked = std::env::var("REGARD_SIMD").unwrap_or_default();
+            let known = [Level::Scalar, Level::Neon, Level::Avx2, Level::Avx512];
+            let asked = known.into_iter().find(|level| level.name() == asked);
+            let asked = asked.unwrap_or(best);
             let highest = Level::available()
                 .iter()
                 .rev()

@@ -7,21 +7,26 @@
 
 ``regard.attention`` and ``regard.additive_attention`` take numpy arrays or PyTorch tensors (with gradients) in CPU memory.
 ``regard.record(model)`` keeps what a PyTorch model attends to while it runs with its own fast attention.
+``regard.load(name)`` opens a model that translates, writes on, describes images or is looked at.
 """
 
 from ._attention import Observed, additive_attention, attention, observe
+from ._models import Caption, Model, Written, load
 from ._plot import plot
 from ._recorder import Recorder, record
 from ._regard import Trace, __version__
 from ._scores import Score, bleu, chrf
-from ._trace import Viewer, load, save, serve
+from ._trace import Viewer, read_traces, serve, write_traces
 
 __all__ = [
+    "Caption",
+    "Model",
     "Observed",
     "Recorder",
     "Score",
     "Trace",
     "Viewer",
+    "Written",
     "__version__",
     "additive_attention",
     "attention",
@@ -30,7 +35,8 @@ __all__ = [
     "load",
     "observe",
     "plot",
+    "read_traces",
     "record",
-    "save",
     "serve",
+    "write_traces",
 ]

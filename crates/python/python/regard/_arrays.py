@@ -45,7 +45,10 @@ def as_numpy(name: str, x: Any) -> np.ndarray:
     if isinstance(x, np.ndarray):
         pass
     elif hasattr(x, "__dlpack__"):
-        x = np.from_dlpack(x)
+        try:
+            x = np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"`{name}` cannot be read where it is, in CPU memory: {error}") from error
     elif isinstance(x, (list, tuple, int, float)):
         x = np.asarray(x)
     else:
@@ -78,10 +81,8 @@ def numbers(name: str, x: Any, dtype: str = "float32") -> np.ndarray:
     return readable(as_numpy(name, x))
 
 
-def integers(name: str, x: Any) -> list[int] | None:
+def integers(name: str, x: Any) -> list[int]:
     """Whole numbers of at least 0, in one list."""
-    if x is None:
-        return None
     found = as_numpy(name, x)
     if found.dtype.kind not in "iu":
         raise TypeError(f"`{name}` is of {found.dtype}, expected whole numbers")
@@ -90,10 +91,8 @@ def integers(name: str, x: Any) -> list[int] | None:
     return found.reshape(-1).tolist()
 
 
-def floats(name: str, x: Any) -> list[float] | None:
+def floats(name: str, x: Any) -> list[float]:
     """Numbers in one list."""
-    if x is None:
-        return None
     found = as_numpy(name, x)
     if found.dtype.kind not in "fiu":
         raise TypeError(f"`{name}` is of {found.dtype}, expected numbers")
@@ -107,10 +106,8 @@ def four_axes(name: str, x: np.ndarray) -> np.ndarray:
     return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
-def seen(name: str, x: Any) -> np.ndarray | None:
+def seen(name: str, x: Any) -> np.ndarray:
     """A mask, True where a key may be seen, as bytes of four axes."""
-    if x is None:
-        return None
     found = as_numpy(name, x)
     if found.dtype != np.bool_:
         raise TypeError(f"`{name}` is of {found.dtype}, expected booleans, True where a key may be seen; what is added to scores is `bias`")

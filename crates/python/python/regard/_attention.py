@@ -4,68 +4,94 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from . import _regard
 from ._arrays import as_numpy, dtype_of, floats, four_axes, integers, is_tensor, numbers, readable, seen
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 ALIGNMENTS = ("lower-right", "upper-left")
 
 
-def _options(
-    *,
-    scale: float | None = None,
-    causal: bool = False,
-    alignment: str = "lower-right",
-    window: tuple[int | None, int | None] | None = None,
-    softcap: float | None = None,
-    mask: Any = None,
-    bias: Any = None,
-    lengths: Any = None,
-    prefix: Any = None,
-    documents: tuple[Any, Any] | None = None,
-    blocks: tuple[int, int, Any] | None = None,
-    relative: tuple[Any, int] | None = None,
-    alibi: Any = None,
-    sink: Any = None,
-    dropout: tuple[float, int] | None = None,
-    offsets: tuple[Any, Any] | None = None,
-) -> dict[str, Any]:
+class Options(TypedDict, total=False):
+    """The options of `attention` and `observe`; `attention` says what each means."""
+
+    scale: float | None
+    causal: bool
+    alignment: str
+    window: tuple[int | None, int | None] | None
+    softcap: float | None
+    mask: Any
+    bias: Any
+    lengths: Any
+    prefix: Any
+    documents: tuple[Any, Any] | None
+    blocks: tuple[int, int, Any] | None
+    relative: tuple[Any, int] | None
+    alibi: Any
+    sink: Any
+    dropout: tuple[float, int] | None
+    offsets: tuple[Any, Any] | None
+
+
+# `Options` as `_regard` reads them, where nothing is given.
+_NOTHING: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "causal": False}
+
+
+def _options(**given: Unpack[Options]) -> dict[str, Any]:
+    """Options as `_regard` reads them.
+
+    Raises TypeError for an option that there is not, by name.
+    """
+    unknown = given.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")
+    options = {**_NOTHING, **given}
+    alignment = options.pop("alignment") or ALIGNMENTS[0]
     if alignment not in ALIGNMENTS:
         raise ValueError(f"`alignment` is {alignment!r}, expected one of {', '.join(ALIGNMENTS)}")
-    if bias is not None:
-        bias = readable(four_axes("bias", numbers("bias", bias)))
-    if blocks is not None:
-        blocks = (blocks[0], blocks[1], seen("blocks", blocks[2]))
-    if relative is not None:
-        relative = (floats("relative", relative[0]), relative[1])
-
-    def pair(name: str, x: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
-        return None if x is None else (integers(name, x[0]), integers(name, x[1]))
-
-    return {
-        "scale": scale,
-        "softcap": softcap,
-        "upper_left": alignment == "upper-left",
-        "causal": causal,
-        "window": window,
-        "prefix": integers("prefix", prefix),
-        "lengths": integers("lengths", lengths),
-        "mask": seen("mask", mask),
-        "documents": pair("documents", documents),
-        "blocks": blocks,
-        "bias": bias,
-        "relative": relative,
-        "alibi": floats("alibi", alibi),
-        "sink": floats("sink", sink),
-        "dropout": dropout,
-        "offsets": pair("offsets", offsets),
-    }
+    options["upper_left"] = alignment == ALIGNMENTS[1]
+    for name, read in _READ.items():
+        if options[name] is not None:
+            options[name] = read(name, options[name])
+    return options
 
 
-def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Any) -> Any:
+def _pair(name: str, x: tuple[Any, Any]) -> tuple[Any, Any]:
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise TypeError(f"`{name}` is {x!r}, expected two lists: of the queries, of the keys")
+    return integers(name, x[0]), integers(name, x[1])
+
+
+def _relative(name: str, x: tuple[Any, int]) -> tuple[Any, int]:
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise TypeError(f"`{name}` is {x!r}, expected ([heads, distances], place of distance 0)")
+    return floats(name, x[0]), x[1]
+
+
+def _blocks(name: str, x: tuple[int, int, Any]) -> tuple[int, int, Any]:
+    if not isinstance(x, (tuple, list)) or len(x) != 3:
+        raise TypeError(f"`{name}` is {x!r}, expected (queries in a block, keys in a block, booleans)")
+    return x[0], x[1], seen(name, x[2])
+
+
+_READ: dict[str, Any] = {
+    "bias": lambda name, x: readable(four_axes(name, numbers(name, x))),
+    "mask": seen,
+    "blocks": _blocks,
+    "relative": _relative,
+    "documents": _pair,
+    "offsets": _pair,
+    **dict.fromkeys(("lengths", "prefix"), integers),
+    **dict.fromkeys(("alibi", "sink"), floats),
+}
+
+
+def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **options: Unpack[Options]) -> Any:
     """Scaled dot-product attention, in one pass that holds no matrix of weights.
 
     For query i and key j of one head, with p_i the query's position among the keys::
@@ -197,7 +223,7 @@ def observe(
     top: int | None = None,
     cells: tuple[int, int] | None = None,
     pool: str = "max",
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Observed:
     """What `attention` with the same arguments looks at, without the matrix of weights.
 

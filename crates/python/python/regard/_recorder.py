@@ -11,13 +11,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _trace
 from ._attention import observe
-from ._regard import Trace, traces_page
+from ._regard import LongFile, Trace, traces_page
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,12 @@ _active: list[Recorder] = []
 
 
 def record(
-    model: torch.nn.Module, tokenizer: Any = None, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    model: torch.nn.Module,
+    tokenizer: Any = None,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> Recorder:
     """Keeps what a model attends to inside of a `with` block.
 
@@ -50,8 +56,10 @@ def record(
     tokenizer: gives tokens their texts; without it they are numbers
     layers: layers that are kept, of each kind of attention, counted from 0; all if left out
     heads: heads that are kept, in this order; all if left out
+    rows: positions of the queries that are kept, counted from 0 along the whole text, or from the end of each call if negative: -1 keeps the
+        last query of the prompt and each generated one. All if left out. Keys are kept whole: a row needs them
     """
-    return Recorder(model, tokenizer, layers, heads)
+    return Recorder(model, tokenizer, layers, heads, rows)
 
 
 @dataclass
@@ -61,6 +69,7 @@ class _Piece:
     query: torch.Tensor  # [batch, heads, queries, dim]
     keys: tuple[int, int]  # which of all keys it sees
     options: dict[str, Any]
+    first: int  # the position of its first query
 
 
 @dataclass
@@ -76,14 +85,24 @@ class Attention:
     _pieces: list[_Piece] = field(default_factory=list, repr=False)
     _keys: list[torch.Tensor] = field(default_factory=list, repr=False)
     _problem: str = field(default="", repr=False)
+    # The positions of queries that are kept, or None for all; and how many queries there were.
+    _rows: list[int] | None = field(default=None, repr=False)
+    _count: int = field(default=0, repr=False)
     # The last row that was kept, to notice a cache that was put in another order.
     _last: Any = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """[batch, heads, queries, keys]"""
+        """[batch, heads, queries, keys]; the queries are those that were kept."""
+        if not self._pieces:
+            raise ValueError(f"no query of {self.name} was kept{': ' + self._problem if self._problem else ''}")
         first = self._pieces[0].query
         return first.shape[0], first.shape[1], sum(p.query.shape[2] for p in self._pieces), sum(k.shape[2] for k in self._keys)
+
+    @property
+    def positions(self) -> list[int]:
+        """The positions of the queries that were kept, counted from 0 along the whole text."""
+        return [p.first + i for p in self._pieces for i in range(p.query.shape[2])]
 
     def add(self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
         """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`."""
@@ -95,12 +114,11 @@ class Attention:
         if self._keys and cross and key.data_ptr() == self._keys[0].data_ptr():
             seen = (0, before)
         elif not self._keys or cross or self.kind == "encoder.self":
-            # A new text.
-            self._pieces.clear()
-            self._keys[:], seen = [key], (0, key.shape[2])
+            self._begin(key)
+            seen = (0, key.shape[2])
         elif key.shape[2] == count and count > 1:
-            self._pieces.clear()
-            self._keys[:], seen = [key], (0, key.shape[2])
+            self._begin(key)
+            seen = (0, key.shape[2])
         elif key.shape[2] > before + count:
             self._problem = "its cache has room for more keys than there are (a static cache)"
             return
@@ -113,7 +131,20 @@ class Attention:
             self._keys.append(key[:, :, known:].clone())
             seen = (before + count - key.shape[2], before + count)
         self._last = key[:, :, -1]
-        self._pieces.append(_Piece(query, seen, options))
+        first = self._count
+        self._count += count
+        if self._rows is None:
+            self._pieces.append(_Piece(query, seen, options, first))
+            return
+        for row in sorted({row - first if row >= 0 else row + count for row in self._rows}):
+            if 0 <= row < count:
+                self._pieces.append(_row_of(query, seen, options, first, row))
+
+    def _begin(self, key: torch.Tensor) -> None:
+        """A new text begins with these keys."""
+        self._pieces.clear()
+        self._keys[:] = [key]
+        self._count = 0
 
     def _key(self) -> torch.Tensor:
         if self._problem:
@@ -166,19 +197,62 @@ class Attention:
 
         Raises ValueError for attention of several calls (generation).
         """
-        if len(self._pieces) != 1:
-            raise ValueError(f"{self.name} was computed in {len(self._pieces)} calls; run the model once on the finished text")
+        if len(self._pieces) != 1 or self._rows is not None:
+            reason = "some of its queries were kept" if self._rows is not None else f"it was computed in {len(self._pieces)} calls"
+            raise ValueError(f"no pooled map of {self.name}, as {reason}; run the model once on the finished text, with all rows")
         return self._observe(batch, cells=(rows, columns), pool=pool)[0][1].pooled[0]
+
+
+    def _long(self, batch: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """All queries and keys `[heads, tokens, dim]` of an entry, and scale, softcap, causal and window.
+
+        Raises ValueError for attention that does not follow from these.
+        """
+        import torch
+
+        key = self._key()
+        if not 0 <= batch < key.shape[0]:
+            raise IndexError(f"there is no entry {batch} in a batch of {key.shape[0]}")
+        query = torch.cat([p.query[batch] for p in self._pieces], 1)
+        if query.shape[1] != key.shape[2]:
+            raise ValueError(f"{self.name} has {query.shape[1]} queries and {key.shape[2]} keys: a long trace keeps one text, whole")
+        described = []
+        for piece in self._pieces:
+            options = {name: x for name, x in piece.options.items() if x is not None}
+            count, seen = piece.query.shape[2], piece.keys[1] - piece.keys[0]
+            causal, left = options.pop("causal", False) or None, None
+            options.pop("alignment", None)
+            mask, bias = options.pop("mask", None), options.pop("bias", None)
+            if bias is not None:
+                mask = _as_mask(bias, self.name) if mask is None else mask & _as_mask(bias, self.name)
+            if mask is not None:
+                causal, left = _as_window(mask, batch, count, seen, self.name)
+            elif piece.keys[0] > 0:
+                left = seen - 1
+            elif count == 1:
+                causal = True  # The last query may see all keys either way.
+            if refused := set(options) - {"scale", "softcap"}:
+                raise ValueError(f"the attention of {self.name} has {', '.join(sorted(refused))}, which a long trace does not keep")
+            described.append((bool(causal), left, options.get("scale"), options.get("softcap")))
+        # Windows show only where they hide something.
+        windows = {one[1] for one in described} - {None}
+        if len({(one[0], *one[2:]) for one in described}) > 1 or len(windows) > 1:
+            raise ValueError(f"the calls of {self.name} saw their keys by different rules, which a long trace does not keep")
+        causal, _, scale, softcap = described[0]
+        return query, key[batch], {"causal": causal, "left": next(iter(windows), None), "scale": scale, "softcap": softcap}
 
 
 class Recorder:
     """What a model attended to; see `record`. In a notebook it shows itself as a page."""
 
-    def __init__(self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
+    def __init__(
+        self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.layers = None if layers is None else set(layers)
         self.heads = None if heads is None else list(heads)
+        self.rows = None if rows is None else [int(row) for row in rows]
         self.found: dict[str, Attention] = {}
         self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
         self._ids: dict[str, list[torch.Tensor]] = {"source": [], "target": []}
@@ -283,7 +357,7 @@ class Recorder:
         if attention is None:
             kind = _kind(name, causal, getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
             layer = sum(one.kind == kind for one in self.found.values())
-            attention = self.found[name] = Attention(name, kind, layer)
+            attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows)
         if self.layers is not None and attention.layer not in self.layers:
             return
         if self.heads is not None:
@@ -300,8 +374,7 @@ class Recorder:
         return [one for one in self.found.values() if one._pieces or one._problem]
 
     def _one(self, layer: int, kind: str | None) -> Attention:
-        if not self.maps:
-            raise ValueError("nothing was recorded: run the model inside of the `with` block")
+        self._expect(self.maps)
         kind = kind or self.maps[-1].kind
         for one in self.maps:
             if (one.layer, one.kind) == (layer, kind):
@@ -316,6 +389,14 @@ class Recorder:
     def entropy(self, layer: int, *, kind: str | None = None, batch: int = 0) -> np.ndarray:
         """[heads, queries] of a layer, nats."""
         return self._one(layer, kind).entropy(batch=batch)
+
+    def top(self, layer: int, k: int, *, kind: str | None = None, batch: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """The k largest weights of each query of a layer, and their keys: [heads, queries, k] each; a key that is none is -1."""
+        return self._one(layer, kind).top(k, batch=batch)
+
+    def pooled(self, layer: int, rows: int, columns: int, *, kind: str | None = None, batch: int = 0, pool: str = "max") -> np.ndarray:
+        """[heads, rows, columns] of a layer: its map in cells, each the largest weight or (pool = "mean") the mean, without the map."""
+        return self._one(layer, kind).pooled(rows, columns, batch=batch, pool=pool)
 
     def _tokens(self, which: str, batch: int, length: int) -> Any:
         pieces = self._ids[which]
@@ -332,22 +413,24 @@ class Recorder:
         Raises ValueError for more weights than a page can hold: choose layers, or ask for `pooled` cells.
         """
         chosen = [one for one in self.maps if layers is None or one.layer in layers]
-        if not chosen:
-            raise ValueError("nothing was recorded: run the model inside of the `with` block")
+        self._expect(chosen)
         count = sum(int(np.prod(one.shape[1:])) for one in chosen)
         if count > MOST_WEIGHTS:
-            raise ValueError(f"{len(chosen)} layers have {count} weights, at most {MOST_WEIGHTS} fit a trace: pass layers=[...], or use `pooled`")
+            raise ValueError(
+                f"{len(chosen)} layers have {count} weights, at most {MOST_WEIGHTS} fit a trace: pass layers=[...], record rows=[...], "
+                "use `pooled`, or `save` queries and keys (long=True)"
+            )
         encoder = any(one.kind == "encoder.self" for one in chosen) and any(one.kind == "decoder.cross" for one in chosen)
         added = []
         for one in chosen:
-            _, _, queries, keys = one.shape
             of_queries = "target" if one.kind.startswith("decoder") and (encoder or self._ids["target"]) else "source"
             of_keys = "source" if one.kind == "decoder.cross" else of_queries
-            added.append((one, self._tokens(of_queries, batch, queries), self._tokens(of_keys, batch, keys)))
+            added.append((one, self._tokens(of_queries, batch, one._count), self._tokens(of_keys, batch, one.shape[3])))
         between = "" if self.tokenizer else " "
         texts = [between.join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in _sides(added)]
         trace = Trace(type(self.model).__name__, *texts)
         for one, queries, keys in added:
+            queries = [queries[at] for at in one.positions] if isinstance(queries, list) else len(one.positions)
             trace.add(one.kind, one.layer, queries, keys, one.weights(batch=batch), normalized=True)
         return trace
 
@@ -355,9 +438,53 @@ class Recorder:
         """What stands out, in words."""
         return "\n".join(self.trace(batch=batch).report())
 
-    def save(self, path: str | os.PathLike[str], *, batch: int = 0) -> None:
-        """Writes the trace to a file, for `regard view`, `regard serve` and `regard.load`."""
-        _trace.save(path, self.trace(batch=batch))
+    def save(self, path: str | os.PathLike[str], *, batch: int = 0, long: bool | None = None) -> None:
+        """Writes the trace to a file, for `regard view` and `regard serve`. It appears whole or not at all.
+
+        Parameters
+        ----------
+        batch: which entry
+        long: keep queries and keys (as float16) in place of weights, as `regard look --long` does, so that any part of a map of 100,000 tokens
+            can be looked at; if left out, where there are more weights than a trace holds
+
+        Raises
+        ------
+        ValueError: for a long trace: a model with two texts (encoder-decoders), rows that were chosen, attention that does not follow from
+            causal order and a window (padding, biases, sinks)
+        """
+        if long is None:
+            long = sum(int(np.prod(one.shape[1:])) for one in self.maps) > MOST_WEIGHTS and self.rows is None
+        if long:
+            self._save_long(path, batch)
+        else:
+            _trace.write_traces(path, self.trace(batch=batch))
+
+    def _save_long(self, path: str | os.PathLike[str], batch: int) -> None:
+        self._expect(self.maps)
+        if self.rows is not None:
+            raise ValueError("a long trace keeps all queries: record without rows=")
+        kinds = {one.kind for one in self.maps}
+        if len(kinds) > 1 or "decoder.cross" in kinds:
+            raise ValueError(f"a long trace keeps one text, and this model has {', '.join(sorted(kinds))}")
+        layers = []
+        for one in self.maps:
+            _, heads, _, _ = one.shape
+            groups, dim = one._keys[0].shape[1], one._pieces[0].query.shape[3]
+            numbers = list(range(heads)) if self.heads is None else self.heads
+            layers.append(SimpleNamespace(layer=one.layer, heads=numbers, keys_of=[head * groups // heads for head in range(heads)], dim=dim))
+        tokens = self._tokens("source", batch, self.maps[0].shape[3])
+        file = LongFile(os.fspath(path), type(self.model).__name__, "", tokens, layers)
+        for number, (one, layer) in enumerate(zip(self.maps, layers)):
+            query, key, options = one._long(batch)
+            query, key = (np.ascontiguousarray(_on_cpu(x).numpy()) for x in (query, key))
+            for head, of_key in enumerate(layer.keys_of):
+                file.head(number, head, query[head], key[of_key], **options)
+        file.finish()
+
+    def _expect(self, maps: list[Attention]) -> None:
+        if not maps:
+            kept = f"; none of rows={self.rows} came" if self.found and self.rows is not None else ""
+            raise ValueError(f"nothing was recorded: run the model inside of the `with` block{kept}")
 
     def serve(self, *, batch: int = 0, port: int = 0, open_browser: bool = True) -> _trace.Viewer:
         """Opens the viewer."""
@@ -455,6 +582,61 @@ def _masks(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -
     if bias is not None:
         found["bias"] = bias[..., : keys or bias.shape[-1]]
     return found
+
+
+def _row_of(query: Any, seen: tuple[int, int], options: dict[str, Any], first: int, row: int) -> _Piece:
+    """One query of a call, with the keys that it may see; copied, so that the others can be forgotten."""
+    count, keys = query.shape[2], seen[1] - seen[0]
+    options = dict(options)
+    upper_left = options.pop("alignment", None) == "upper-left"
+    visible = keys
+    if options.pop("causal", False):
+        visible = min(max(row + 1 + (0 if upper_left else keys - count), 0), keys)
+    for name in ("mask", "bias"):
+        x = options.get(name)
+        if x is not None:
+            x = x[..., row : row + 1, :] if x.shape[-2] > 1 else x
+            options[name] = (x[..., :visible] if x.shape[-1] > 1 else x).clone()
+    return _Piece(query[:, :, row : row + 1].clone(), (seen[0], seen[0] + visible), options, first + row)
+
+
+def _as_mask(bias: Any, name: str) -> Any:
+    """A bias that only hides keys as a mask, True where a key may be seen.
+
+    Raises ValueError for any other.
+    """
+    import torch
+
+    hidden = bias <= torch.finfo(torch.bfloat16).min / 2
+    if bool(bias.masked_fill(hidden, 0).any()):
+        raise ValueError(f"the attention of {name} has a bias, which a long trace does not keep")
+    return ~hidden
+
+
+def _as_window(mask: Any, batch: int, queries: int, keys: int, name: str) -> tuple[bool, int | None]:
+    """Whether a mask is causal, and how far a query sees under it; the last query stands at the last key.
+
+    Raises ValueError for a mask that hides anything else.
+    """
+    import torch
+
+    while mask.ndim < 4:
+        mask = mask[None]
+    shown = mask[batch if mask.shape[0] > 1 else 0].cpu()
+    if bool((shown != shown[:1]).any()):
+        raise ValueError(f"the attention of {name} has a mask for each head, which a long trace does not keep")
+    shown = shown[0].expand(queries, keys)
+    if bool(shown.all()):
+        return queries == 1, None
+    own = torch.arange(keys - queries, keys)
+    first = shown.int().argmax(1)
+    columns = torch.arange(keys)
+    lefts = set((own - first)[first > 0].tolist())
+    as_window = (columns >= first[:, None]) & (columns <= own[:, None])
+    left = next(iter(lefts), None)
+    if len(lefts) > 1 or not torch.equal(shown, as_window) or (left is not None and bool((own[first == 0] > left).any())):
+        raise ValueError(f"the attention of {name} has a mask other than causal order and a window, which a long trace does not keep")
+    return True, left
 
 
 def _of_heads(x: Any, heads: list[int]) -> Any:

@@ -10,17 +10,17 @@ from . import _regard
 from ._regard import Trace
 
 
-def load(path: str | os.PathLike[str]) -> list[Trace]:
+def read_traces(path: str | os.PathLike[str]) -> list[Trace]:
     """The traces of a file, such as `regard translate --trace` writes.
 
     Raises ValueError for a file that is none.
     """
-    return _regard.read_traces(path)
+    return _regard.read_traces(os.fspath(path))
 
 
-def save(path: str | os.PathLike[str], traces: Trace | Iterable[Trace]) -> None:
-    """Writes traces to a file, which `regard view`, `regard serve` and `load` open. It appears whole or not at all."""
-    _regard.write_traces(path, _list(traces))
+def write_traces(path: str | os.PathLike[str], traces: Trace | Iterable[Trace]) -> None:
+    """Writes traces to a file, which `regard view`, `regard serve` and `read_traces` open. It appears whole or not at all."""
+    _regard.write_traces(os.fspath(path), _list(traces))
 
 
 class Viewer:

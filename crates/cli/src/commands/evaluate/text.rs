@@ -4,12 +4,13 @@ use std::{path::Path, time::Instant};
 
 use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
 use regard_models::scoring::{self, CausalModel, Window, Windows};
+use regard_train::opened::Opened;
 use regard_view::chart::{Chart, Point, Series, stacked};
 use serde_json::{Value, json};
 
 use crate::{
     arguments::{Evaluate, OfText},
-    commands::{explain::columns, pretrained::Opened},
+    commands::{explain::columns, pretrained},
     failure::Failure,
     input,
     output::{self, Output},
@@ -39,7 +40,7 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         return usage("a picture shows loss and accuracy by position; give --free-running too");
     }
     options.compute.run(None, |_| {
-        let opened = Opened::find(&named.path.to_string_lossy(), options.quiet)?;
+        let opened = pretrained::find(&named.path.to_string_lossy(), options.quiet)?;
         let model = opened.model(options.language.stored.storage())?;
         let model = opened.causal(&model)?;
         let text = input::text(path)?;

@@ -12,13 +12,13 @@ use regard_serve::{
     Running, Seen, ServeError, serve,
 };
 use regard_train::{
-    Detector, ImageClassifier, Registry, Translator,
+    Detector, ImageClassifier, Registry, TextToText, Translator,
     tasks::{
         Captioning, Detection, ImageClassification, LanguageModelling, Translation, VisualQuestions,
     },
 };
 
-use super::{explain, pretrained, seq2seq::TextToText};
+use super::{explain, pretrained};
 use crate::{arguments::Serve, failure::Failure, models, output};
 use asked::Texts;
 pub(super) use asked::failed as told;
@@ -197,7 +197,7 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     if let Some(model) = pretrained_of_images(name, options, device)? {
         return Ok(model);
     }
-    let opened = pretrained::Opened::find(name, options.quiet)?;
+    let opened = pretrained::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, options.stored.storage(), "")?;
         return Ok(Box::new(asked::Translations::pretrained(name, model)));

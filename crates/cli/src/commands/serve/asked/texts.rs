@@ -16,11 +16,9 @@ use regard_serve::{
     Ablation, Continuation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::Kind;
+use regard_train::opened::{Opened, TextModel, input_of};
 
-use super::{
-    super::pretrained::{Opened, TextModel, input_of},
-    LISTED, answered, best_of, failed, generation, no_query, products, sentence,
-};
+use super::{LISTED, answered, best_of, failed, generation, no_query, products, sentence};
 use crate::failure::Failure;
 
 /// What a model read, its own continuation included.

@@ -4,10 +4,11 @@ use regard_kernels::stack::ChangedHead;
 use regard_models::{generate::SearchTree, gradient::OutputGradients};
 use regard_serve::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 use regard_trace::Kind;
-use regard_train::{Translator, recipe::Translation as Settings, translator::Translation};
+use regard_train::{
+    TextToText, Translator, recipe::Translation as Settings, translator::Translation,
+};
 
 use super::{generation, hypotheses, no_query, products, sentence};
-use crate::commands::seq2seq::TextToText;
 
 /// Proposals of each step that the page lists at least.
 const PROPOSED: usize = 5;

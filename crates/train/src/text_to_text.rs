@@ -12,19 +12,26 @@ use regard_models::{
     pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
 };
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
-use regard_train::{
+
+use crate::{
     Translated,
     corpus::CorpusError,
+    opened::{MOST_WEIGHTS, Opened, OpenedError, axis, map_of},
     recipe::{LongSource, MaxLength, Translation as Settings},
     translator::{LineError, Translation, beam_config},
 };
-use regard_view::choice::Pick;
 
-use super::pretrained::{MOST_WEIGHTS, Opened, axis, map_of};
-use crate::{
-    arguments::{Query, WIDEST_BEAM},
-    failure::{CommandError, Failure},
-};
+/// The widest beam: a wider one gains nothing and takes memory.
+pub const WIDEST_BEAM: usize = 1024;
+
+/// A position of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Query {
+    /// Counted from 0.
+    At(usize),
+    /// The last one.
+    Last,
+}
 
 /// An encoder-decoder with the tokenizers of what it reads and what it writes.
 pub struct TextToText {
@@ -38,8 +45,8 @@ pub struct TextToText {
 /// Which weights are wanted, each counted from 0; `None` for all.
 #[derive(Clone, Copy, Default)]
 pub struct Wanted {
-    /// Which attention; the usual is all.
-    pub kind: Pick<Kind>,
+    /// Which attention.
+    pub kind: Option<Kind>,
     /// Which layer.
     pub layer: Option<usize>,
     /// Which head.
@@ -53,7 +60,11 @@ impl TextToText {
     ///
     /// # Errors
     /// What is wrong with its files.
-    pub fn read(opened: Opened, storage: Option<Storage>, prefix: &str) -> Result<Self, Failure> {
+    pub fn read(
+        opened: Opened,
+        storage: Option<Storage>,
+        prefix: &str,
+    ) -> Result<Self, OpenedError> {
         let folder = opened.folder()?;
         let model = Seq2SeqModel::open(folder, storage)?;
         let target = Tokenizer::open_target(folder.path())?;
@@ -192,7 +203,7 @@ impl TextToText {
         text: &str,
         target: Option<&str>,
         wanted: &Wanted,
-    ) -> Result<Trace, Failure> {
+    ) -> Result<Trace, OpenedError> {
         let [source, written] = self.read_and_written(text, target)?;
         self.expect(wanted, source.len().max(written.len()))?;
         let shown = self.target.decode(&written, true)?;
@@ -209,11 +220,11 @@ impl TextToText {
         &self,
         text: &str,
         target: Option<&str>,
-    ) -> Result<[Vec<u32>; 2], Failure> {
+    ) -> Result<[Vec<u32>; 2], OpenedError> {
         let context = self.model.source_context();
         let (source, tokens) = self.source(text, usize::MAX)?;
         if tokens > context {
-            return Err(CommandError::LongPrompt { tokens, context }.into());
+            return Err(OpenedError::LongPrompt { tokens, context });
         }
         let context = self.model.decoder().context();
         let written = match target {
@@ -229,11 +240,11 @@ impl TextToText {
         if source.is_empty() || written.is_empty() {
             let side = if source.is_empty() { "text" } else { "target" };
             let message = format!("the {side} has no tokens; give some text");
-            return Err(Failure::Usage(message));
+            return Err(OpenedError::Asked(message));
         }
         if written.len() > context {
             let tokens = written.len();
-            return Err(CommandError::LongPrompt { tokens, context }.into());
+            return Err(OpenedError::LongPrompt { tokens, context });
         }
         Ok([source, written])
     }
@@ -258,7 +269,7 @@ impl TextToText {
     }
 
     /// Refuses a layer, a head or a query that neither encoder nor decoder has.
-    fn expect(&self, wanted: &Wanted, tokens: usize) -> Result<(), Failure> {
+    fn expect(&self, wanted: &Wanted, tokens: usize) -> Result<(), OpenedError> {
         let stacks = self.stacks();
         let layers = stacks.map(|stack| stack.blocks().len());
         let heads = stacks.map(|stack| stack.sizes().heads);
@@ -276,7 +287,7 @@ impl TextToText {
                 && asked >= most
             {
                 let message = format!("--{name} {}: there are at most {most}", asked + 1);
-                return Err(Failure::Usage(message));
+                return Err(OpenedError::Asked(message));
             }
         }
         Ok(())
@@ -291,8 +302,7 @@ impl TextToText {
     ) -> Result<Vec<AttentionMap>, LineError> {
         let inputs = self.inputs(written);
         let [encoder, decoder] = self.stacks();
-        let looks =
-            |kind| matches!(wanted.kind, Pick::Usual | Pick::All) || wanted.kind == Pick::One(kind);
+        let looks = |kind| wanted.kind.is_none_or(|one| one == kind);
         let look = |stack: &Stack, length: usize| {
             let mut look = Look::new(length);
             (look.layer, look.head) = (wanted.layer, wanted.head);

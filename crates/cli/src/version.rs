@@ -1,0 +1,39 @@
+//! What `regard --version` says: this build, and what it computes with on this machine.
+
+use std::{env::consts, sync::LazyLock};
+
+use regard_kernels::simd::Level;
+
+use crate::arguments::devices;
+
+/// The features that a build may have or leave out.
+const FEATURES: [(&str, bool); 1] = [("hub", cfg!(feature = "hub"))];
+
+/// The version, the instruction set of the kernels, the features, the devices and the platform, a line each.
+pub fn long() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let available: Vec<_> = Level::available()
+            .iter()
+            .map(|level| level.name())
+            .collect();
+        let built: Vec<_> = FEATURES
+            .iter()
+            .filter(|(_, on)| *on)
+            .map(|(name, _)| *name)
+            .collect();
+        let features = match built.is_empty() {
+            true => "none".to_owned(),
+            false => built.join(", "),
+        };
+        format!(
+            "{}\nkernels:  {} (of {}; the environment variable REGARD_SIMD chooses)\nfeatures: {features}\ndevices:  {}\nplatform: {} {}",
+            env!("CARGO_PKG_VERSION"),
+            Level::current().name(),
+            available.join(", "),
+            devices().join(", "),
+            consts::OS,
+            consts::ARCH,
+        )
+    });
+    &TEXT
+}

@@ -1,0 +1,161 @@
+"""Models: those of `regard train`, those that are in the package, and folders of Hugging Face."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from . import _regard
+from ._arrays import is_tensor
+from ._regard import Trace
+
+EMBEDDED = "multi30k-en-de"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a language model wrote."""
+
+    text: str
+    """The text after the prompt."""
+    ended: str
+    """end: the model ended it; stop: one of the texts of `stop` came; limit: `max_tokens`, or the model's context."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A sentence about an image."""
+
+    text: str
+    trace: Trace
+    """Where the model looked for every word."""
+
+
+class Model:
+    """A model, ready for use; see `load`. Its calls release the interpreter, may come from several threads, and end at Ctrl-C.
+
+    A call that a model of this kind cannot answer raises TypeError, which says what kind it is.
+    """
+
+    def __init__(self, inner: _regard.Model) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """What it was opened as."""
+        return self._inner.name
+
+    @property
+    def kind(self) -> str:
+        """translator, encoder-decoder, language model, encoder or captioner."""
+        return self._inner.kind
+
+    def translate(self, texts: str | Sequence[str], *, beam: int | None = None, prefix: str = "") -> Any:
+        """The best translation of each text, as a list; of one text, as a text. For translators and encoder-decoders.
+
+        Parameters
+        ----------
+        texts: sentences; those that are given together are computed together
+        beam: width of the search; 1 is greedy; the model's own if left out
+        prefix: what stands in front of every text of an encoder-decoder, such as "translate English to German: "
+        """
+        if isinstance(texts, str):
+            return self._inner.translate([texts], beam, prefix)[0]
+        return self._inner.translate(_texts("texts", texts), beam, prefix)
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = 128,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> Written:
+        """Writes on from a prompt, as `regard generate` with the same options. For language models.
+
+        Parameters
+        ----------
+        temperature: divides the scores; 0 takes the likeliest token each time
+        top_k, top_p, min_p: which tokens are drawn from: the k likeliest (0: all), the fewest whose probabilities sum to p, those at least
+            p times as likely as the likeliest
+        seed: where random numbers begin; the same seed gives the same text
+        stop: texts before which it ends
+        """
+        writing = SimpleNamespace(
+            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
+            repetition_penalty=repetition_penalty, seed=seed, stop=_texts("stop", stop),
+        )
+        return Written(*self._inner.generate(prompt, writing))
+
+    def caption(self, image: Any, *, beam: int | None = None) -> Caption:
+        """A sentence about an image. For captioners.
+
+        Parameters
+        ----------
+        image: the path of a file (PNG, JPEG, WebP), or pixels: an array or PIL image [height, width, 3 or 1], uint8
+        """
+        return Caption(*self._inner.caption(_picture(image), beam))
+
+    def look(self, text: str, *, target: str | None = None) -> Trace:
+        """What the model looks at while it reads a text, and, if it writes another, while it writes that.
+
+        Parameters
+        ----------
+        target: what an encoder-decoder of Hugging Face writes; what it writes itself if left out
+        """
+        return self._inner.look(text, target)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+
+def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
+    """Opens a model.
+
+    >>> regard.load().translate("A man in a red shirt is riding a bicycle.")     # doctest: +SKIP
+    'Ein Mann in einem roten Hemd fährt Fahrrad.'
+
+    Parameters
+    ----------
+    name: a file or a run folder of `regard train` (translation, captions, language models); a folder of a Hugging Face model (GPT-2, Llama,
+        Mistral, Qwen, Phi-3, Gemma, BERT, RoBERTa, DistilBERT, T5, BART, Marian); a name in the local cache, or `hf:NAME`, which is
+        downloaded if it is not there; or one of those in the package, `multi30k-en-de` (English to German, the default) and
+        `scenes-captioner`
+
+    Raises
+    ------
+    ValueError: what is wrong with its files
+    """
+    return Model(_regard.open_model(os.fspath(name)))
+
+
+def _texts(name: str, texts: Any) -> list[str]:
+    """A list of texts; a text alone would be taken for its letters."""
+    if isinstance(texts, str):
+        raise TypeError(f"`{name}` is one text, expected a list of texts")
+    found = list(texts)
+    for at, text in enumerate(found):
+        if not isinstance(text, str):
+            raise TypeError(f"`{name}[{at}]` is a {type(text).__name__}, expected a text")
+    return found
+
+
+def _picture(image: Any) -> Any:
+    if isinstance(image, (str, os.PathLike)):
+        return os.fspath(image)
+    if is_tensor(image):
+        image = image.detach().cpu().numpy()
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8:
+        raise TypeError(f"`image` is of {pixels.dtype}, expected uint8, or the path of a file")
+    return np.ascontiguousarray(pixels[..., None] if pixels.ndim == 2 else pixels)

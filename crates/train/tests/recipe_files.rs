@@ -287,6 +287,7 @@ fn every_recipe_trains_alike_with_and_without_kernels() {
             );
         }
     }
+    assert!(with_batch_norm < all / 3, "{with_batch_norm} of {all}");
 }
 
 /// Losses of updates and validations of every recipe by one process and by three (threads stand for them), to rounding. Networks with

@@ -137,7 +137,6 @@ pub struct Data {
     train: Encoded,
     filtered: FilterReport,
     validation: Encoded,
-    masked: f64,
 }
 
 /// The texts of a part of the data.
@@ -148,6 +147,8 @@ struct Encoded {
     /// The bytes that they stand for.
     bytes: usize,
     form: TextForm,
+    /// The share of tokens behind masks, of a masked model.
+    masked: f64,
     batches: Batches,
 }
 
@@ -201,6 +202,7 @@ impl Encoded {
             ids,
             bytes,
             form,
+            masked: recipe.data.text.as_ref().map_or(0.0, |text| text.masked),
         };
         Ok((encoded, report))
     }
@@ -228,7 +230,6 @@ impl Encoded {
         rows: &[usize],
         share: Range<usize>,
         shift: usize,
-        masked: f64,
         vocabulary: &Vocabulary,
         random: &mut Random,
         device: &Device,
@@ -238,7 +239,7 @@ impl Encoded {
             .map(|text| match (self.form.objective, self.form.mask) {
                 (Objective::Masked, Some(mask)) => {
                     let chance = Masking {
-                        share: masked,
+                        share: self.masked,
                         mask,
                     };
                     chance.apply(text, vocabulary, random)
@@ -420,7 +421,6 @@ impl Task for LanguageModelling {
             train,
             filtered,
             validation: Encoded::new(&valid, tokenizer, form, recipe)?.0,
-            masked: settings.masked,
         };
         let description = Description {
             model: recipe.model.clone(),
@@ -489,7 +489,6 @@ impl Task for LanguageModelling {
             update.rows,
             update.share.clone(),
             shift,
-            data.masked,
             &vocabulary,
             &mut random,
             update.training,
@@ -518,17 +517,8 @@ impl Task for LanguageModelling {
         let set = &data.validation;
         let vocabulary = model.vocabulary();
         let mut random = Random::new(&[recipe.training.seed, 0]);
-        let mut read = |rows: &[usize], share| {
-            set.batch(
-                rows,
-                share,
-                0,
-                data.masked,
-                &vocabulary,
-                &mut random,
-                device,
-            )
-        };
+        let mut read =
+            |rows: &[usize], share| set.batch(rows, share, 0, &vocabulary, &mut random, device);
         let batches = set.batches.sorted();
         let judged: Vec<(f64, usize)> = ranks.spread(&batches, |begin, own| {
             // The draws of masks follow each other.

@@ -349,4 +349,5 @@ fn every_recipe_trains_alike_by_one_process_and_by_three() {
             );
         }
     }
+    assert!(with_batch_norm < all / 3, "{with_batch_norm} of {all}");
 }

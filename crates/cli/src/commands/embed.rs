@@ -41,7 +41,7 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         options.show.quiet,
     )?;
     let shown = Shown::new(&options.show)?;
-    if shown.is_wanted() && !(ranks::all().is_alone() && !options.resume) {
+    if shown.is_wanted() && (options.resume || !ranks::all().is_alone()) {
         let message = "attention is shown, and written to files, by one process from the beginning on; leave --resume out, and start this without mpirun";
         return Err(Failure::Usage(message.to_owned()));
     }

@@ -455,12 +455,12 @@ impl<'a, T: Task> Session<'a, T> {
 
     /// Writes the finished model: the average of the kept ones if it is no worse than the best.
     fn finish(&mut self) -> Result<PathBuf, TrainError> {
-        let mut chosen = self.from_first(|| match self.run.folder.join(BEST).is_file() {
+        let mut chosen = self.arrays_of_first(|| match self.run.folder.join(BEST).is_file() {
             true => self.read_model(BEST),
             false => Ok(weights::collect(self.model())),
         })?;
         if self.progress.recent.len() > 1 {
-            let average = self.from_first(|| self.average())?;
+            let average = self.arrays_of_first(|| self.average())?;
             let mut taken = true;
             let mut validation = None;
             if let Some(best) = self.progress.best {
@@ -489,7 +489,7 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     /// The arrays that `make` gives on rank 0, which has the run folder, for all.
-    fn from_first(
+    fn arrays_of_first(
         &self,
         make: impl FnOnce() -> Result<Arrays, TrainError>,
     ) -> Result<Arrays, TrainError> {

@@ -142,7 +142,6 @@ pub struct Data {
     train: Encoded,
     filtered: FilterReport,
     validation: Encoded,
-    masked: f64,
 }
 
 /// The texts of a part of the data.
@@ -153,6 +152,8 @@ struct Encoded {
     /// The bytes that they stand for.
     bytes: usize,
     form: TextForm,
+    /// The share of tokens behind masks, of a masked model.
+    masked: f64,
     batches: Batches,
 }
 
@@ -206,6 +207,7 @@ impl Encoded {
             ids,
             bytes,
             form,
+            masked: recipe.data.text.as_ref().map_or(0.0, |text| text.masked),
         };
         Ok((encoded, report))
     }
@@ -233,7 +235,6 @@ impl Encoded {
         rows: &[usize],
         share: Range<usize>,
         shift: usize,
-        masked: f64,
         vocabulary: &Vocabulary,
         random: &mut Random,
         device: &Device,
@@ -243,7 +244,7 @@ impl Encoded {
             .map(|text| match (self.form.objective, self.form.mask) {
                 (Objective::Masked, Some(mask)) => {
                     let chance = Masking {
-                        share: masked,
+                        share: self.masked,
                         mask,
                     };
                     chance.apply(text, vocabulary, random)
@@ -416,7 +417,6 @@ impl Task for LanguageModelling {
             train,
             filtered,
             validation: Encoded::new(&valid, tokenizer, form, recipe)?.0,
-            masked: settings.masked,
         };
         let description = Description {
             model: recipe.model.clone(),
@@ -507,7 +507,6 @@ impl Task for LanguageModelling {
             update.rows,
             update.share.clone(),
             shift,
-            data.masked,
             &vocabulary,
             &mut random,
             update.training,
@@ -536,17 +535,8 @@ impl Task for LanguageModelling {
         let set = &data.validation;
         let vocabulary = model.vocabulary();
         let mut random = Random::new(&[recipe.training.seed, 0]);
-        let mut read = |rows: &[usize], share| {
-            set.batch(
-                rows,
-                share,
-                0,
-                data.masked,
-                &vocabulary,
-                &mut random,
-                device,
-            )
-        };
+        let mut read =
+            |rows: &[usize], share| set.batch(rows, share, 0, &vocabulary, &mut random, device);
         let batches = set.batches.sorted();
         let judged: Vec<(f64, usize)> = ranks.spread(&batches, |begin, own| {
             // The draws of masks follow each other.

@@ -225,6 +225,9 @@ fn windows(
     Ok(())
 }
 
+/// A prediction: where, its loss, and whether it was right.
+type At = (usize, f64, bool);
+
 fn running(
     options: &Evaluate,
     model: &dyn CausalModel,
@@ -259,7 +262,7 @@ fn running(
     let batches: Vec<&[&[u32]]> = texts.chunks(BATCH).collect();
     let found = ranks::all().spread(&batches, |_, own| -> Result<_, Failure> {
         let mut done = 0;
-        let score = |texts: &&[&[u32]]| -> Result<[Vec<(usize, f64, bool)>; 2], Failure> {
+        let score = |texts: &&[&[u32]]| -> Result<[Vec<At>; 2], Failure> {
             let (mut forced, mut free) = (vec![], vec![]);
             for text in *texts {
                 scoring::teacher_forced(model, text, prompt, |at, found| {

@@ -191,7 +191,7 @@ impl dyn Ranks + '_ {
         Ok(self.gather_bytes(sent)?.swap_remove(0))
     }
 
-    /// What `work` makes of `items`, a result for each, in their order. Each rank works on its [`part`](Self::part) of them and is told
+    /// What `work` makes of `items`, a result for each, in their order. Each rank works on its `part` of them and is told
     /// where it begins; all ranks get all results.
     ///
     /// # Errors

@@ -723,6 +723,33 @@ impl Task for Detection {
     }
 }
 
+/// A hash of images and objects.
+fn samples_fingerprint(samples: &Samples) -> u64 {
+    let words = |bytes: &[u8]| -> Vec<u32> {
+        let word = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .fold(0, |word, &byte| word << 8 | u32::from(byte))
+        };
+        bytes.chunks(4).map(word).collect()
+    };
+    let rows: Vec<Vec<u32>> = match samples {
+        Samples::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+        Samples::Images(images) => {
+            let row = |sample: &Sample| {
+                let objects = sample.objects.iter().flat_map(|object| {
+                    let class = object.class as u32;
+                    object.bounds.map(f32::to_bits).into_iter().chain([class])
+                });
+                let pixels = words(sample.image.pixels()).into_iter();
+                pixels.chain(objects).collect()
+            };
+            images.iter().map(row).collect()
+        }
+    };
+    fingerprint(rows.iter().map(Vec::as_slice))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -790,31 +817,4 @@ mod tests {
         let compared = compared_by_boxes(&sample, &guesses);
         assert!((AveragePrecision::of(&[compared], 17).ap - 1.0).abs() < 1e-9);
     }
-}
-
-/// A hash of images and objects.
-fn samples_fingerprint(samples: &Samples) -> u64 {
-    let words = |bytes: &[u8]| -> Vec<u32> {
-        let word = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |word, &byte| word << 8 | u32::from(byte))
-        };
-        bytes.chunks(4).map(word).collect()
-    };
-    let rows: Vec<Vec<u32>> = match samples {
-        Samples::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
-        Samples::Images(images) => {
-            let row = |sample: &Sample| {
-                let objects = sample.objects.iter().flat_map(|object| {
-                    let class = object.class as u32;
-                    object.bounds.map(f32::to_bits).into_iter().chain([class])
-                });
-                let pixels = words(sample.image.pixels()).into_iter();
-                pixels.chain(objects).collect()
-            };
-            images.iter().map(row).collect()
-        }
-    };
-    fingerprint(rows.iter().map(Vec::as_slice))
 }

@@ -241,6 +241,7 @@ pub struct Figure<'a> {
 /// let figure = html::Figure { title: "", svg: &svg, text: "position  loss" };
 /// let page = html::figures("Losses <1>", &[figure]);
 /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("Losses &lt;1&gt;") && page.contains("position  loss"));
+/// assert!(!page.contains('∅'));
 /// ```
 pub fn figures(title: &str, figures: &[Figure<'_>]) -> String {
     let title = escape(&visible(title));
@@ -250,8 +251,15 @@ pub fn figures(title: &str, figures: &[Figure<'_>]) -> String {
             let title = escape(&visible(figure.title));
             let _ = writeln!(sections, "<h2>{title}</h2>");
         }
-        let text = figure.text.lines().map(|line| escape(&visible(line)));
-        let text = text.collect::<Vec<_>>().join("\n");
+        let text = figure.text.lines().map(|line| match line {
+            "" => "\n".to_owned(),
+            // The columns of a table stand below each other; sentences are broken where the page ends.
+            line if line.trim_start().contains("  ") => {
+                format!("<span>{}</span>\n", escape(&visible(line)))
+            }
+            line => escape(&visible(line)) + "\n",
+        });
+        let text: String = text.collect();
         let _ = writeln!(sections, "{}<pre>{text}</pre>", figure.svg);
     }
     format!(
@@ -266,7 +274,8 @@ pub fn figures(title: &str, figures: &[Figure<'_>]) -> String {
 <style>
 {style}
 main svg {{ max-width: 100%; height: auto; }}
-main pre {{ white-space: pre-wrap; }}
+main pre {{ white-space: pre-wrap; overflow-x: auto; }}
+main pre span {{ white-space: pre; }}
 </style>
 </head>
 <body>

@@ -258,7 +258,7 @@ fn estimates_of_drawn_captions_have_the_exact_mean() {
         weights::apply(drawn, arrays.clone()).unwrap()
     };
     let expected = |arrays: &weights::Arrays| {
-        let device = device().inner();
+        let device = device();
         let model = with(arrays, &device);
         let mut sequences = HashMap::new();
         let mut seen = 0.0;
@@ -290,7 +290,7 @@ fn estimates_of_drawn_captions_have_the_exact_mean() {
     let estimates: Vec<Vec<f32>> = estimates.collect();
     let mut slopes = vec![];
     for place in 0..6 {
-        let mut moved = |by: f32| {
+        let moved = |by: f32| {
             let mut arrays = arrays.clone();
             arrays.get_mut(QUERY).unwrap().values[place] += by;
             expected(&arrays)

@@ -2,7 +2,7 @@
 //!
 //! A [`Generator`] scores a target under teacher forcing, and it makes single steps, for the greedy and beam search of
 //! [`generate`](crate::generate). It can be asked what it looked at. A generator without a source ignores the one that it is
-//! given. Its [`ModelConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights.
+//! given. Its [`ModelConfig`](crate::ModelConfig) is the section `[model]` of a recipe, and stands in a model file beside the weights.
 
 use std::fmt::{Debug, Display};
 

@@ -13,7 +13,7 @@
 //! | [`SentenceClassifier`](sentence::SentenceClassifier) | [`sentence`] | an LSTMN's tape (Cheng 2016), pooling (Lin 2017), or none |
 //!
 //! The role of a model is what it does: a [`Generator`] writes tokens from a source, a [`TextModel`] predicts tokens of a text, a
-//! [`Classifier`] gives a sentence a label, an [`ImageClassifier`] an image; a [`Captioner`](image::Captioner) writes a sentence about an
+//! [`Classifier`] gives a sentence a label, an [`ImageClassifier`] an image; a [`Captioner`] writes a sentence about an
 //! image, a [`QuestionAnswerer`] answers questions about it, a [`Detector`] finds its objects. An
 //! architecture is a configuration that documents itself ([`regard_config::config!`]), the model that it draws, and the role of
 //! that model; a program can add its own. [`AnyGenerator`], [`AnyTextModel`] and [`AnyClassifier`] are models whose architecture is chosen at run

@@ -4,12 +4,12 @@
 //!
 //! | role | its models | beside the configuration, a model is sized by |
 //! |---|---|---|
-//! | [`AnyGenerator`] | write tokens ([`Generator`](crate::Generator)) | two vocabularies |
-//! | [`AnyTextModel`] | predict tokens of a text ([`TextModel`](crate::TextModel)) | a vocabulary |
-//! | [`AnyClassifier`] | give sentences labels ([`Classifier`](crate::Classifier)) | a vocabulary, classes |
-//! | [`AnyImageClassifier`] | give images classes ([`ImageClassifier`](crate::ImageClassifier)) | images, classes |
-//! | [`AnyDetector`] | find objects in images ([`Detector`](crate::Detector)) | images, classes |
-//! | [`AnyQuestionAnswerer`] | answer questions about images ([`QuestionAnswerer`](crate::QuestionAnswerer)) | images, a vocabulary, answers |
+//! | [`AnyGenerator`] | write tokens ([`Generator`]) | two vocabularies |
+//! | [`AnyTextModel`] | predict tokens of a text ([`TextModel`]) | a vocabulary |
+//! | [`AnyClassifier`] | give sentences labels ([`Classifier`]) | a vocabulary, classes |
+//! | [`AnyImageClassifier`] | give images classes ([`ImageClassifier`]) | images, classes |
+//! | [`AnyDetector`] | find objects in images ([`Detector`]) | images, classes |
+//! | [`AnyQuestionAnswerer`] | answer questions about images ([`QuestionAnswerer`]) | images, a vocabulary, answers |
 //! | [`Captioner`] | write captions of images | images, a vocabulary |
 //!
 //! A [`ModelConfig`] is the section `[model]` of a recipe, and stands in a model file beside the weights. It and the trait of the role

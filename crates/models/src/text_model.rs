@@ -5,7 +5,7 @@
 //! | causal (Bengio 2003, GPT) | tokens `1 .. t` | token `t + 1` |
 //! | masked (Devlin 2018, BERT) | all tokens, some of them replaced | the token that stood at `t` |
 //!
-//! A causal model also goes step by step, so that it can write. Its [`ModelConfig`] is the section `[model]` of a recipe, and
+//! A causal model also goes step by step, so that it can write. Its [`ModelConfig`](crate::ModelConfig) is the section `[model]` of a recipe, and
 //! stands in a model file beside the weights.
 
 use burn::{

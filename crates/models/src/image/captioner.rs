@@ -33,7 +33,7 @@
 //! ```
 //! use burn::tensor::{Device, Tensor};
 //! use regard_models::{
-//!     TargetBatch, Vocabulary,
+//!     ModelConfig, TargetBatch, Vocabulary,
 //!     generate::{BeamConfig, caption},
 //!     image::{CaptionerConfig, CaptionerSizes},
 //! };

@@ -7,7 +7,6 @@
 //! s_t  = GRU(E y_{t-1}, s_{t-1}; C c_t)
 //! p    ∝ exp(E tanh(R [s_t; c_t]))
 //! ```
-//!
 //! `cargo run --release --manifest-path examples/outside/Cargo.toml --target-dir target`
 
 use std::{error::Error, sync::atomic::AtomicBool};

@@ -63,11 +63,26 @@ pub enum CommandError {
         /// What the decoder said.
         source: io::Error,
     },
-    /// The device exists elsewhere, but not here.
+    /// The device is not there.
+    #[error("device {name} is not there; expected one of those that this build finds here: {known}{advice}")]
+    NoDevice {
+        /// Its name.
+        name: String,
+        /// The names of those that are there.
+        known: String,
+        /// How to reach more.
+        advice: String,
+    },
+    /// The device failed at its work.
     #[error(
-        "device {0} is not there: this build of regard computes on `cpu` only; give --device cpu or leave it out"
+        "device {name} failed: {reason}; if that is for want of memory, give smaller batches or shorter texts, or --device cpu"
     )]
-    NoDevice(String),
+    DeviceFailed {
+        /// Its name.
+        name: String,
+        /// What its libraries said.
+        reason: String,
+    },
     /// The thread pool could not be made.
     #[error("cannot start {threads} threads: {reason}; give a smaller --threads")]
     Threads {

@@ -8,6 +8,7 @@
 //! | [`allocator`] | mimalloc, with a count of the most memory in use during some work |
 //! | [`arguments`] | the command line, command by command |
 //! | [`commands`] | one file a command |
+//! | [`devices`] | where to compute: devices by their names, and what becomes of one that fails |
 //! | [`failure`] | errors of a command, and exit codes |
 //! | [`output`] | standard output and error, whose reader may close them |
 //! | [`pictures`] | attention as SVG, PNG, HTML and trace files, and in the terminal |
@@ -21,6 +22,7 @@
 mod allocator;
 mod arguments;
 mod commands;
+mod devices;
 mod failure;
 mod input;
 mod models;
@@ -44,6 +46,9 @@ static ALLOCATOR: allocator::Counted = allocator::Counted;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
+        if devices::is_failure(info) {
+            return;
+        }
         output::complain(&format!(
             "error: this is a bug in regard {}: {info}\nplease report it, with the command that you gave, at {}/issues",
             env!("CARGO_PKG_VERSION"),

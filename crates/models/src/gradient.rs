@@ -191,7 +191,7 @@ pub(crate) fn followed(
     let (output, varied) = varied(added, work);
     if varied.is_empty() {
         // Nothing depends on a weight.
-        return (output.inner().cast(DType::F64).into_scalar::<f64>(), vec![]);
+        return (number(output), vec![]);
     }
     let gradients = output.backward();
     let numbers = |tensor: Tensor<4>| tensor.into_data().iter::<f32>().collect();
@@ -205,7 +205,11 @@ pub(crate) fn followed(
         }
     };
     let calls = varied.into_iter().map(of_call).collect();
-    (output.inner().cast(DType::F64).into_scalar::<f64>(), calls)
+    (number(output), calls)
+}
+
+fn number(output: Tensor<1>) -> f64 {
+    output.inner().into_data().iter::<f64>().sum()
 }
 
 /// The gradients of `log p` of `written`, which `model` writes after it has read `source` (both without marks); `finished` says

@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use burn::tensor::Device;
 use clap::Args;
 
-use crate::failure::{CommandError, Failure};
-
-/// Kinds of devices that Burn knows but that this build leaves out.
-const ELSEWHERE: [&str; 7] = ["cuda", "rocm", "metal", "vulkan", "wgpu", "webgpu", "gpu"];
+use crate::{
+    devices::DeviceName,
+    failure::{CommandError, Failure},
+};
 
 /// The most threads that may be asked for.
 const MOST_THREADS: usize = 1024;
@@ -18,31 +18,12 @@ const STACK: usize = 8 << 20;
 /// Device and threads.
 #[derive(Debug, Default, Args)]
 pub struct Compute {
-    /// Where to compute: `cpu`
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = device_name, help_heading = "Computing")]
+    /// Where to compute: `cpu`, `gpu` for the best card there is, or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists them)
+    #[arg(long, value_name = "DEVICE", default_value_t, help_heading = "Computing")]
     device: DeviceName,
     /// Number of threads [default: all that the machine has]
     #[arg(long, value_name = "N", help_heading = "Computing")]
     threads: Option<NonZeroUsize>,
-}
-
-/// A device, by its name.
-#[derive(Debug, Clone, Default)]
-enum DeviceName {
-    #[default]
-    Cpu,
-    Elsewhere(String),
-}
-
-fn device_name(text: &str) -> Result<DeviceName, String> {
-    let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
-    if text == "cpu" {
-        Ok(DeviceName::Cpu)
-    } else if ELSEWHERE.contains(&kind) && index.parse::<usize>().is_ok() {
-        Ok(DeviceName::Elsewhere(text.to_owned()))
-    } else {
-        Err("there is no such kind of device; expected cpu".to_owned())
-    }
 }
 
 impl Compute {
@@ -54,15 +35,12 @@ impl Compute {
     /// `run` inside `work` stays on the same pool.
     ///
     /// # Errors
-    /// A device that is not there, threads that cannot be had, and those of `work`.
+    /// A device that is not there or fails, threads that cannot be had, and those of `work`.
     pub fn run<T: Send>(
         &self,
         threads: Option<usize>,
         work: impl FnOnce(&Device) -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
-        if let DeviceName::Elsewhere(name) = &self.device {
-            return Err(CommandError::NoDevice(name.clone()).into());
-        }
         let threads = self.threads.map(NonZeroUsize::get).or(threads);
         if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
             return Err(Failure::Usage(format!(
@@ -79,11 +57,6 @@ impl Compute {
                 return Err(CommandError::Threads { threads, reason }.into());
             }
         }
-        rayon::scope(|_| work(&Device::flex()))
+        rayon::scope(|_| self.device.with(work))
     }
-}
-
-/// The names of the devices that this build can compute on.
-pub fn devices() -> &'static [&'static str] {
-    &["cpu"]
 }

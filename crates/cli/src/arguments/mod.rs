@@ -43,7 +43,7 @@ pub use caption::Caption;
 pub use classify::Classify;
 pub use compare::Compare;
 pub use completions::Completions;
-pub use compute::{Compute, devices};
+pub use compute::Compute;
 pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};

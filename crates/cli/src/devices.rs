@@ -1,235 +1,242 @@
-//! The devices that this build can compute on, by their names, and what becomes of a device that fails.
+//! The devices that this build can compute on, by their names, and what becomes of one that fails.
 //!
 //! | name | device | feature of the build |
 //! |---|---|---|
 //! | `cpu` | the processor, with the kernels of `regard-kernels` | always there |
 //! | `cuda:0`, `cuda:1` ... | NVIDIA's cards, by CUDA | `cuda` |
 //! | `wgpu:0`, `wgpu:1` ... | cards of any maker, by Vulkan, Metal or DirectX | `wgpu` |
-//! | `gpu` | the best of these cards | either |
+//! | `gpu` | the first of these cards | either |
 //!
 //! A kind alone is its number 0.
 
 use std::{
+    fmt,
     panic::{self, AssertUnwindSafe, PanicHookInfo},
     str::FromStr,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-#[cfg(feature = "wgpu")]
-use burn::tensor::DeviceKind;
-use burn::tensor::Device;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-use burn::tensor::DeviceType;
+use burn::tensor::{Device, DeviceType};
 
 use crate::{
     failure::{CommandError, Failure},
     output,
 };
 
-/// The kinds beside the processor, best first: each is a feature of the build.
-const KINDS: [(&str, bool); 2] = [
-    ("cuda", cfg!(feature = "cuda")),
-    ("wgpu", cfg!(feature = "wgpu")),
+/// Kinds of cards, the feature of the build that reaches them, and whether this build has it.
+const KINDS: [(&str, &str, bool); 6] = [
+    ("gpu", "wgpu", cfg!(any(feature = "cuda", feature = "wgpu"))),
+    ("cuda", "cuda", cfg!(feature = "cuda")),
+    ("wgpu", "wgpu", cfg!(feature = "wgpu")),
+    ("vulkan", "wgpu", cfg!(feature = "wgpu")),
+    ("metal", "wgpu", cfg!(feature = "wgpu")),
+    ("dx12", "wgpu", cfg!(feature = "wgpu")),
 ];
-/// Names that people know for what `wgpu` reaches.
-const BY_WGPU: [&str; 4] = ["vulkan", "metal", "dx12", "webgpu"];
-/// The libraries between us and a device: a panic in one of them is the device's failure.
-const LIBRARIES: [&str; 8] = [
-    "burn-cubecl",
-    "cubecl",
-    "cubek",
-    "cudarc",
-    "naga",
-    "wgpu",
-    "ash-",
-    "metal-",
-];
-/// The device of this process, if it is not the processor.
+/// The card of this process, if it does not compute on the processor.
 static CHOSEN: OnceLock<String> = OnceLock::new();
-/// What the first of its libraries to fail said.
+/// What the first of the card's libraries to fail said.
 static FAILED: Mutex<Option<String>> = Mutex::new(None);
 
 /// A device, by its name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceName {
-    kind: String,
-    index: usize,
-}
-
-impl Default for DeviceName {
-    fn default() -> Self {
-        Self {
-            kind: "cpu".to_owned(),
-            index: 0,
-        }
-    }
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DeviceName {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// The first card.
+    Gpu,
+    /// A card: `cuda:0`.
+    Card(String),
 }
 
 impl FromStr for DeviceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (kind, index) = match text.split_once(':') {
-            Some((kind, index)) => (kind, index.parse().ok()),
-            None => (text, Some(0)),
-        };
-        let alone = ["cpu", "gpu"].contains(&kind);
-        let numbered = KINDS.iter().any(|(known, _)| *known == kind) || BY_WGPU.contains(&kind);
-        match index {
-            Some(index) if numbered || (alone && kind == text) => Ok(Self {
-                kind: kind.to_owned(),
-                index,
-            }),
-            _ => Err("there is no such kind of device; expected cpu, gpu, cuda:NUMBER or wgpu:NUMBER".to_owned()),
+        let (kind, index) = text.split_once(':').unwrap_or((text, "0"));
+        let known = KINDS[1..].iter().any(|(name, ..)| *name == kind);
+        match (text, index.parse::<u16>()) {
+            ("cpu", _) => Ok(Self::Cpu),
+            ("gpu", _) => Ok(Self::Gpu),
+            (_, Ok(index)) if known => Ok(Self::Card(format!("{kind}:{index}"))),
+            _ => Err(
+                "there is no such kind of device; expected cpu, gpu, cuda:NUMBER or wgpu:NUMBER"
+                    .to_owned(),
+            ),
         }
     }
 }
 
-impl std::fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.kind.as_str() {
-            "cpu" | "gpu" => f.write_str(&self.kind),
-            kind => write!(f, "{kind}:{}", self.index),
-        }
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Gpu => "gpu",
+            Self::Card(name) => name,
+        })
     }
 }
 
 impl DeviceName {
-    /// Does `work` with the device. A device that fails meanwhile, for want of memory for instance, ends it with an error.
+    /// Does `work` with the device. A card that fails meanwhile, for want of memory for instance, ends it with an error.
     ///
     /// # Errors
     /// A device that is not there or fails; those of `work`.
     pub fn with<T>(&self, work: impl FnOnce(&Device) -> Result<T, Failure>) -> Result<T, Failure> {
-        if self.kind == "cpu" {
+        let Some((name, device)) = self.card()? else {
             return work(&Device::flex());
-        }
-        let (name, device) = self.find()?;
+        };
         let name = CHOSEN.get_or_init(|| name).clone();
-        match panic::catch_unwind(AssertUnwindSafe(|| work(&device))) {
-            Ok(done) => done,
-            Err(told) => match failed().take() {
-                Some(reason) => Err(CommandError::DeviceFailed { name, reason }.into()),
-                None => panic::resume_unwind(told),
-            },
-        }
+        let ended = panic::catch_unwind(AssertUnwindSafe(|| work(&device)));
+        ended.unwrap_or_else(|panicked| match failed().take() {
+            Some(reason) => Err(CommandError::DeviceFailed { name, reason }.into()),
+            None => panic::resume_unwind(panicked),
+        })
     }
 
-    fn find(&self) -> Result<(String, Device), CommandError> {
-        let mut there = cards();
-        let wanted = self.to_string();
-        let place = match self.kind.as_str() {
-            "gpu" => best(&there),
-            _ => there.iter().position(|(name, _)| *name == wanted),
-        };
-        if let Some(place) = place {
-            return Ok(there.swap_remove(place));
+    /// The card of this name; `None` for the processor.
+    fn card(&self) -> Result<Option<(String, Device)>, CommandError> {
+        if *self == Self::Cpu {
+            return Ok(None);
         }
-        let missing = |kind: &&(&str, bool)| {
-            let asked = self.kind == kind.0 || self.kind == "gpu";
-            !kind.1 && (asked || (kind.0 == "wgpu" && BY_WGPU.contains(&&*self.kind)))
+        let cards = cards();
+        let found = match self {
+            // A program that plays a card only if there is no other.
+            Self::Gpu => cards
+                .iter()
+                .find(|(_, card)| is_real(card))
+                .or(cards.first()),
+            name => cards.iter().find(|(card, _)| *card == name.to_string()),
         };
-        let missing: Vec<_> = KINDS.iter().filter(missing).map(|kind| kind.0).collect();
-        let advice = match (missing.is_empty(), BY_WGPU.contains(&&*self.kind)) {
-            (false, _) => format!(", or build regard with `--features {}`", missing.join(",")),
-            (true, true) => "; Vulkan, Metal and DirectX are reached by wgpu".to_owned(),
-            (true, false) => String::new(),
-        };
+        if let Some(found) = found {
+            return Ok(Some(found.clone()));
+        }
+        let name = self.to_string();
+        let kind = name.split(':').next();
+        let missing = KINDS
+            .iter()
+            .find(|(known, _, built)| Some(*known) == kind && !built);
+        let names = cards.into_iter().map(|(name, _)| name);
+        let known: Vec<_> = std::iter::once("cpu".to_owned()).chain(names).collect();
         Err(CommandError::NoDevice {
-            name: wanted,
-            known: names(&there).join(", "),
-            advice,
+            name,
+            known: known.join(", "),
+            advice: match missing {
+                Some((_, feature, _)) => {
+                    format!("; a build with `--features {feature}` may find more")
+                }
+                None => String::new(),
+            },
         })
     }
 }
 
 /// The devices of this machine that this build can compute on, each with what it is: `wgpu:0 (NVIDIA H100)`.
 pub fn list() -> Vec<String> {
-    let described = cards().into_iter().map(|(name, _device)| {
-        #[cfg(any(feature = "cuda", feature = "wgpu"))]
-        if let Ok(Some(identity)) = panic::catch_unwind(|| _device.identity()) {
-            return format!("{name} ({})", identity.name);
-        }
-        name
-    });
+    let cards = cards().into_iter();
+    let described = cards.map(|(name, card)| format!("{name} ({})", identity(&card)));
     std::iter::once("cpu".to_owned()).chain(described).collect()
 }
 
-/// Says on standard error, once, that `what` computes on the processor, if another device was asked for.
+/// Says on standard error, once, that `what` computes on the processor, if a card was asked for.
 pub fn tell_cpu(what: &str) {
     static TOLD: OnceLock<()> = OnceLock::new();
     if let Some(chosen) = CHOSEN.get()
         && TOLD.set(()).is_ok()
     {
         output::warn(&format!(
-            "{what}: the CPU computes, not {chosen}, as there are kernels for the CPU alone"
+            "{what}: computed on the CPU, not on {chosen}, as this has kernels for the CPU alone"
         ));
     }
 }
 
-/// Whether a panic is the failure of a device, which [`DeviceName::with`] makes an error.
+/// Whether a panic is the failure of a card, which [`DeviceName::with`] makes an error.
 pub fn is_failure(info: &PanicHookInfo<'_>) -> bool {
     let message = info.payload_as_str().unwrap_or_default();
     let file = info.location().map_or("", |location| location.file());
-    let mut folders = file.split(['/', '\\']);
-    let of_library = folders.any(|folder| LIBRARIES.iter().any(|name| folder.starts_with(name)));
-    // Burn passes on what its libraries report as it reads numbers back.
-    let passed_on = folders_of_burn(file) && message.starts_with("Error while reading data");
-    if CHOSEN.get().is_none() || !(of_library || passed_on) {
+    let libraries = ["cube", "wgpu", "cudarc", "naga"];
+    // Burn passes on what they report as it reads numbers back.
+    let failed_there = libraries.iter().any(|library| file.contains(library))
+        || message.starts_with("Error while reading data");
+    if CHOSEN.get().is_none() || !failed_there {
         return false;
     }
-    let first_lines: Vec<_> = message.lines().take(3).collect();
-    failed().get_or_insert_with(|| first_lines.join(" "));
+    failed().get_or_insert_with(|| message.lines().take(3).collect::<Vec<_>>().join(" "));
     true
-}
-
-fn folders_of_burn(file: &str) -> bool {
-    file.contains("burn-tensor")
 }
 
 fn failed() -> std::sync::MutexGuard<'static, Option<String>> {
     FAILED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The devices beside the processor, by name.
+/// The cards of this machine that this build reaches, by name.
 fn cards() -> Vec<(String, Device)> {
-    #[allow(unused_mut)] // in a build for the processor alone
-    let mut cards = vec![];
-    #[cfg(feature = "cuda")]
-    numbered("cuda", DeviceType::Cuda, &mut cards);
-    #[cfg(feature = "wgpu")]
-    numbered("wgpu", DeviceType::Wgpu, &mut cards);
-    cards
+    let kinds = Vec::<(&str, DeviceType)>::from([
+        #[cfg(feature = "cuda")]
+        ("cuda", DeviceType::Cuda),
+        #[cfg(feature = "wgpu")]
+        ("wgpu", DeviceType::Wgpu),
+    ]);
+    let of_kind = |(kind, of)| {
+        let found = Device::enumerate(of).into_iter().enumerate();
+        found.map(move |(index, card)| (format!("{kind}:{index}"), card))
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn numbered(kind: &str, of: DeviceType, cards: &mut Vec<(String, Device)>) {
-    let found = Device::enumerate(of).into_iter().enumerate();
-    cards.extend(found.map(|(index, device)| (format!("{kind}:{index}"), device)));
+/// How a card names itself.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(unused_variables))]
+fn identity(card: &Device) -> String {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    if let Some(identity) = card.identity() {
+        return identity.name;
+    }
+    "unknown".to_owned()
 }
 
-/// The best of `cards`: NVIDIA's by CUDA, then by kind, and a program that plays a card last.
-fn best(cards: &[(String, Device)]) -> Option<usize> {
-    #[cfg(feature = "wgpu")]
-    {
-        let is_cuda = |name: &str| name.starts_with("cuda");
-        let kinds = [
-            DeviceKind::DiscreteGpu(0),
-            DeviceKind::IntegratedGpu(0),
-            DeviceKind::VirtualGpu(0),
-        ];
-        let of_kind = |kind| {
-            let wanted = Device::wgpu(kind);
-            cards.iter().position(|(_, device)| *device == wanted)
-        };
-        let by_cuda = cards.iter().position(|(name, _)| is_cuda(name));
-        if let Some(found) = by_cuda.or_else(|| kinds.into_iter().find_map(of_kind)) {
-            return Some(found);
+/// Whether a card is no program that plays one.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(unused_variables))]
+fn is_real(card: &Device) -> bool {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    return card.identity().is_some_and(|card| card.physical.is_some());
+    #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_parsed() {
+        let card = |name: &str| Ok(DeviceName::Card(name.to_owned()));
+        assert_eq!("cpu".parse(), Ok(DeviceName::Cpu));
+        assert_eq!("gpu".parse(), Ok(DeviceName::Gpu));
+        assert_eq!("cuda".parse(), card("cuda:0"));
+        assert_eq!("wgpu:12".parse(), card("wgpu:12"));
+        for wrong in [
+            "", "tpu", "cpu:0", "gpu:1", "cuda:", "cuda:-1", "cuda:x", "wgpu:0:0",
+        ] {
+            let error = wrong.parse::<DeviceName>().unwrap_err();
+            assert!(error.contains("expected cpu"), "{wrong}: {error}");
+        }
+        for name in ["cpu", "gpu", "cuda:3"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
         }
     }
-    (!cards.is_empty()).then_some(0)
-}
 
-fn names(cards: &[(String, Device)]) -> Vec<String> {
-    let cards = cards.iter().map(|(name, _)| name.clone());
-    std::iter::once("cpu".to_owned()).chain(cards).collect()
+    #[test]
+    fn a_card_that_is_not_there_is_an_error_with_those_that_are() {
+        let error = DeviceName::Card("cuda:999".to_owned()).card().unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("cuda:999") && error.contains("cpu"),
+            "{error}"
+        );
+        assert_eq!(
+            error.contains("--features cuda"),
+            !cfg!(feature = "cuda"),
+            "{error}"
+        );
+    }
 }

@@ -64,7 +64,9 @@ pub enum CommandError {
         source: io::Error,
     },
     /// The device is not there.
-    #[error("device {name} is not there; expected one of those that this build finds here: {known}{advice}")]
+    #[error(
+        "device {name} is not there; expected one of those that this build finds here: {known}{advice}"
+    )]
     NoDevice {
         /// Its name.
         name: String,

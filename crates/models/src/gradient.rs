@@ -10,7 +10,7 @@ use std::fmt;
 
 use burn::{
     module::Module,
-    tensor::{DType, Device, Int, Tensor, TensorData, activation::log_softmax},
+    tensor::{Device, Int, Tensor, TensorData, activation::log_softmax},
 };
 use regard_nn::{
     dropout::DropoutRng,

@@ -18,8 +18,13 @@ const STACK: usize = 8 << 20;
 /// Device and threads.
 #[derive(Debug, Default, Args)]
 pub struct Compute {
-    /// Where to compute: `cpu`, `gpu` for the best card there is, or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists them)
-    #[arg(long, value_name = "DEVICE", default_value_t, help_heading = "Computing")]
+    /// Where to compute: `cpu`, `gpu` for the first graphics card, or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists those that are there)
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        default_value_t,
+        help_heading = "Computing"
+    )]
     device: DeviceName,
     /// Number of threads [default: all that the machine has]
     #[arg(long, value_name = "N", help_heading = "Computing")]

@@ -3,7 +3,7 @@
 use regard_kernels::measure::{self, Case, Row, Settings};
 use serde_json::json;
 
-use crate::{allocator, arguments::Bench, failure::Failure, output::Output};
+use crate::{allocator, arguments::Bench, devices, failure::Failure, output::Output};
 
 /// Measures and prints, row by row.
 ///
@@ -14,6 +14,7 @@ pub fn run(options: &Bench) -> Result<(), Failure> {
 }
 
 fn measure(options: &Bench) -> Result<(), Failure> {
+    devices::tell_cpu("bench");
     let mut settings = Settings::default();
     if options.quick {
         settings = Settings {

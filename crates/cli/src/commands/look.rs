@@ -23,6 +23,7 @@ use serde_json::json;
 use super::pretrained;
 use crate::{
     arguments::LookText,
+    devices,
     failure::Failure,
     input,
     output::{self, Output},
@@ -141,6 +142,7 @@ fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
                 "--weights is for folders of pretrained models; this is one of `regard train`";
             return Err(Failure::Usage(message.to_owned()));
         }
+        devices::tell_cpu(name);
         let mut model = registry.translator(name.as_ref(), &Device::flex())?;
         model.open_heads();
         let Some(stacks) = model.stacks() else {

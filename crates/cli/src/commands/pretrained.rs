@@ -8,15 +8,18 @@ use regard_trace::Trace;
 use regard_train::opened::{Opened, TextModel, expect_room, input_of};
 
 use crate::{
+    devices,
     failure::{CommandError, Failure},
     input, models,
 };
 
-/// Finds a model by a path or a name, as [`Opened::find`] does; the progress of a download is shown unless `quiet`.
+/// Finds a model by a path or a name, as [`Opened::find`] does; the progress of a download is shown unless `quiet`. Such models are
+/// packed for the kernels of the CPU.
 ///
 /// # Errors
 /// What is wrong with its files.
 pub fn find(name: &str, quiet: bool) -> Result<Opened, Failure> {
+    devices::tell_cpu(name);
     Ok(Opened::find(name, |name| models::folder(name, quiet))?)
 }
 

@@ -17,9 +17,12 @@ pub use penalty::{BeamConfig, LengthLimit};
 pub use sample::{Prompt, SampleConfig, SampleEnd, SampleError, Sampled, sample};
 pub use tree::{Proposal, Recorder, SearchTree};
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::{
+    module::Module,
+    tensor::{Device, Int, Tensor, TensorData},
+};
 use regard_kernels::loss;
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{bridge, dropout::DropoutRng};
 
 use crate::{
     batch::SourceBatch,
@@ -42,7 +45,7 @@ pub fn translate(
     search(model, None, sentences, config, device)
 }
 
-/// A model prepared for generation: if there is a kernel for it, a copy of its weights is packed in the order in which
+/// A model prepared for generation: if it is on the CPU and there is a kernel for it, a copy of its weights is packed in the order in which
 /// generation reads them (see [`Generator::pack`](crate::Generator::pack)). After further training it has to be made anew.
 #[derive(Debug)]
 pub struct Prepared {
@@ -53,7 +56,8 @@ pub struct Prepared {
 impl Prepared {
     /// Prepares `model`.
     pub fn new(model: AnyGenerator) -> Self {
-        let packed = model.pack();
+        let on_card = model.devices().iter().any(bridge::is_card);
+        let packed = if on_card { None } else { model.pack() };
         Self { model, packed }
     }
 

@@ -89,7 +89,18 @@ pub use regard_kernels::{
 };
 pub use resize::resize;
 
-use burn::tensor::{Bool, Tensor};
+#[cfg(feature = "gpu")]
+use burn::backend::DispatchDevice;
+use burn::tensor::{Bool, Device, Tensor};
+
+/// Whether `device` is a graphics card, not the CPU.
+pub fn is_card(device: &Device) -> bool {
+    match device.clone().inner().as_dispatch() {
+        #[cfg(feature = "gpu")]
+        DispatchDevice::Cube(_) => true,
+        _ => false,
+    }
+}
 
 /// Whether the fused operations accept `tensor`: it is `f32` on the Flex backend.
 pub(crate) fn serves<const D: usize>(tensor: &Tensor<D>) -> bool {

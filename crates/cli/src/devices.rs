@@ -16,7 +16,8 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use burn::tensor::{Device, DeviceType};
+use burn::tensor::Device;
+use regard_nn::devices::{cards, describe, is_hardware};
 
 use crate::{
     failure::{CommandError, Failure},
@@ -104,7 +105,7 @@ impl DeviceName {
             // A program that plays a card only if there is no other.
             Self::Gpu => cards
                 .iter()
-                .find(|(_, card)| is_real(card))
+                .find(|(_, card)| is_hardware(card))
                 .or(cards.first()),
             name => cards.iter().find(|(card, _)| *card == name.to_string()),
         };
@@ -134,7 +135,7 @@ impl DeviceName {
 /// The devices of this machine that this build can compute on, each with what it is: `wgpu:0 (NVIDIA H100)`.
 pub fn list() -> Vec<String> {
     let cards = cards().into_iter();
-    let described = cards.map(|(name, card)| format!("{name} ({})", identity(&card)));
+    let described = cards.map(|(name, card)| format!("{name} ({})", describe(&card)));
     std::iter::once("cpu".to_owned()).chain(described).collect()
 }
 
@@ -167,40 +168,6 @@ pub fn is_failure(info: &PanicHookInfo<'_>) -> bool {
 
 fn failed() -> std::sync::MutexGuard<'static, Option<String>> {
     FAILED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The cards of this machine that this build reaches, by name.
-fn cards() -> Vec<(String, Device)> {
-    let kinds = Vec::<(&str, DeviceType)>::from([
-        #[cfg(feature = "cuda")]
-        ("cuda", DeviceType::Cuda),
-        #[cfg(feature = "wgpu")]
-        ("wgpu", DeviceType::Wgpu),
-    ]);
-    let of_kind = |(kind, of)| {
-        let found = Device::enumerate(of).into_iter().enumerate();
-        found.map(move |(index, card)| (format!("{kind}:{index}"), card))
-    };
-    kinds.into_iter().flat_map(of_kind).collect()
-}
-
-/// How a card names itself.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(unused_variables))]
-fn identity(card: &Device) -> String {
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    if let Some(identity) = card.identity() {
-        return identity.name;
-    }
-    "unknown".to_owned()
-}
-
-/// Whether a card is no program that plays one.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(unused_variables))]
-fn is_real(card: &Device) -> bool {
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    return card.identity().is_some_and(|card| card.physical.is_some());
-    #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-    false
 }
 
 #[cfg(test)]

@@ -227,6 +227,7 @@ pub mod attention;
 pub mod bridge;
 pub mod cache;
 pub mod changed;
+pub mod devices;
 pub mod dropout;
 pub mod erased;
 pub mod explain;

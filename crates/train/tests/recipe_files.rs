@@ -3,10 +3,11 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
     thread,
+    time::Instant,
 };
 
 use burn::tensor::Device;
@@ -163,18 +164,19 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
 }
 
 fn train(recipe: &Recipe, folder: &Path, report: &mut dyn FnMut(&Event)) -> learner::Summary {
-    train_as(&Alone, recipe, folder, report)
+    train_as(&Alone, &Device::flex(), recipe, folder, report)
 }
 
 fn train_as(
     ranks: &dyn Ranks,
+    device: &Device,
     recipe: &Recipe,
     folder: &Path,
     report: &mut dyn FnMut(&Event),
 ) -> learner::Summary {
     let run = Run {
         folder,
-        device: &Device::flex(),
+        device,
         stop: &AtomicBool::new(false),
         ranks,
     };
@@ -242,44 +244,85 @@ fn every_recipe_file_makes_two_updates() {
     }
 }
 
+/// The recipe at `path` for twenty updates whose losses, computed in two ways, can be compared.
+///
 /// Two computations of a loss differ by rounding, and each update passes the difference on. Adam divides a gradient by its own size, so that
 /// one of rounding errors alone moves a weight as far as any other: with an epsilon of 1e-8 losses of transformer-tiny are 8 units apart after twenty updates where
 /// they are 1 apart with the 1e-4 that is set here.
 ///
 /// Networks of images learn at a small rate here. At that of their recipes eight images are a chaotic system: two runs without kernels
 /// whose first weights differ in the last place are 0.02 apart after twenty updates.
+fn calm(path: &Path, folder: &Path) -> Recipe {
+    let mut more = vec!["training.log_every=1", "batch.sentences=8"];
+    let plain = Registry::default().load(path, &[]).unwrap();
+    if plain.data.images.is_some() || plain.data.scenes.is_some() {
+        more.extend([
+            "schedule.learning_rate=1e-5",
+            "schedule.min_learning_rate=1e-5",
+        ]);
+    }
+    if let Optimizer::Adam(_) | Optimizer::AdamW(_) = plain.optimizer {
+        more.push("optimizer.epsilon=1e-4");
+    }
+    recipe(path, folder, 20, &more)
+}
+
+/// The losses of the updates of a training on `device`.
+fn losses(recipe: &Recipe, folder: &Path, device: &Device) -> Vec<f64> {
+    let mut losses = vec![];
+    train_as(&Alone, device, recipe, folder, &mut |event| {
+        if let Event::Train(metrics) = event {
+            losses.push(metrics.loss);
+        }
+    });
+    losses
+}
+
+/// The losses of every recipe (or of those whose names contain REGARD_TEST_RECIPES) on the card REGARD_TEST_DEVICE and on the CPU.
+#[test]
+#[ignore = "needs a card, or a program that plays one, and up to an hour: see bench/gpu/check"]
+fn every_recipe_trains_alike_on_a_card() {
+    let wanted = env::var("REGARD_TEST_DEVICE").expect("REGARD_TEST_DEVICE names a card");
+    let only = env::var("REGARD_TEST_RECIPES").unwrap_or_default();
+    let cards = regard_nn::devices::cards();
+    let (_, card) = cards.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut apart = vec![];
+    println!(
+        "{:<40} {:>8} {:>10} {:>9}",
+        "recipe", "loss", "apart", "seconds"
+    );
+    for path in recipes() {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if !name.contains(&only) {
+            continue;
+        }
+        let recipe = calm(&path, folder.path());
+        let run = |kind: &str| folder.path().join(format!("{name}-{kind}"));
+        let cpu = losses(&recipe, &run("cpu"), &Device::flex());
+        let started = Instant::now();
+        let there = losses(&recipe, &run("card"), &card);
+        assert_eq!((cpu.len(), there.len()), (20, 20), "{name}");
+        let differences = cpu.iter().zip(&there).map(|(a, b)| (a - b).abs() / a);
+        let most = differences.fold(0.0, f64::max);
+        let seconds = started.elapsed().as_secs();
+        println!("{name:<40} {:>8.4} {most:>10.1e} {seconds:>9}", there[19]);
+        if !(most <= 1e-5) {
+            apart.push(name.to_owned());
+        }
+    }
+    assert!(apart.is_empty(), "more than 1e-5 apart: {apart:?}");
+}
+
 #[test]
 fn every_recipe_trains_alike_with_and_without_kernels() {
     let folder = tempfile::tempdir().unwrap();
     for path in recipes() {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let mut more = vec!["training.log_every=1", "batch.sentences=8"];
-        let plain = Registry::default().load(&path, &[]).unwrap();
-        if plain.data.images.is_some() || plain.data.scenes.is_some() {
-            more.extend([
-                "schedule.learning_rate=1e-5",
-                "schedule.min_learning_rate=1e-5",
-            ]);
-        }
-        if let Optimizer::Adam(_) | Optimizer::AdamW(_) = plain.optimizer {
-            more.push("optimizer.epsilon=1e-4");
-        }
-        let recipe = recipe(&path, folder.path(), 20, &more);
-        let losses = |kind: &str, recipe: &Recipe| {
-            let mut losses = vec![];
-            train(
-                recipe,
-                &folder.path().join(format!("{name}-{kind}")),
-                &mut |event| {
-                    if let Event::Train(metrics) = event {
-                        losses.push(metrics.loss);
-                    }
-                },
-            );
-            losses
-        };
-        let fused = losses("fused", &recipe);
-        let plain = without_kernels(|| losses("plain", &recipe));
+        let recipe = calm(&path, folder.path());
+        let run = |kind: &str| folder.path().join(format!("{name}-{kind}"));
+        let fused = losses(&recipe, &run("fused"), &Device::flex());
+        let plain = without_kernels(|| losses(&recipe, &run("plain"), &Device::flex()));
         assert_eq!((fused.len(), plain.len()), (20, 20), "{name}");
         for (index, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
             // Measured: at most three units in the last place.
@@ -313,11 +356,17 @@ fn every_recipe_trains_alike_by_one_process_and_by_three() {
         let losses = &|ranks: &dyn Ranks, kind: &str| {
             let mut losses = vec![];
             let folder = folder.path().join(format!("{name}-{kind}"));
-            train_as(ranks, &recipe, &folder, &mut |event| match event {
-                Event::Train(metrics) => losses.push(metrics.loss),
-                Event::Validation(metrics) => losses.push(metrics.loss),
-                _ => {}
-            });
+            train_as(
+                ranks,
+                &Device::flex(),
+                &recipe,
+                &folder,
+                &mut |event| match event {
+                    Event::Train(metrics) => losses.push(metrics.loss),
+                    Event::Validation(metrics) => losses.push(metrics.loss),
+                    _ => {}
+                },
+            );
             losses
         };
         let by_three = |kind: &str| {

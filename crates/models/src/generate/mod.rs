@@ -22,7 +22,7 @@ use burn::{
     tensor::{Device, Int, Tensor, TensorData},
 };
 use regard_kernels::loss;
-use regard_nn::{bridge, dropout::DropoutRng};
+use regard_nn::{devices, dropout::DropoutRng};
 
 use crate::{
     batch::SourceBatch,
@@ -56,7 +56,7 @@ pub struct Prepared {
 impl Prepared {
     /// Prepares `model`.
     pub fn new(model: AnyGenerator) -> Self {
-        let on_card = model.devices().iter().any(bridge::is_card);
+        let on_card = model.devices().iter().any(devices::is_card);
         let packed = if on_card { None } else { model.pack() };
         Self { model, packed }
     }

@@ -89,18 +89,7 @@ pub use regard_kernels::{
 };
 pub use resize::resize;
 
-#[cfg(feature = "gpu")]
-use burn::backend::DispatchDevice;
-use burn::tensor::{Bool, Device, Tensor};
-
-/// Whether `device` is a graphics card, not the CPU.
-pub fn is_card(device: &Device) -> bool {
-    match device.clone().inner().as_dispatch() {
-        #[cfg(feature = "gpu")]
-        DispatchDevice::Cube(_) => true,
-        _ => false,
-    }
-}
+use burn::tensor::{Bool, Tensor};
 
 /// Whether the fused operations accept `tensor`: it is `f32` on the Flex backend.
 pub(crate) fn serves<const D: usize>(tensor: &Tensor<D>) -> bool {

@@ -5,18 +5,28 @@
 //! relative error of PyTorch in f32 over the cases of the same kind, `k` is 2 for outputs and 3 for gradients, and `ε` is the
 //! rounding of the stored value itself.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, env};
 
 use burn::{
     module::{Flag, Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Gradients, Tensor, TensorData},
 };
-use regard_nn::weights::{self, Array, Arrays};
+use regard_nn::{
+    devices,
+    weights::{self, Array, Arrays},
+};
 use serde_json::Value;
 
-/// A device that records gradients.
+/// A device that records gradients: the CPU, or the card that the environment variable REGARD_TEST_DEVICE names (`bench/gpu/check`).
 pub fn device() -> Device {
-    Device::flex().autodiff()
+    let device = match env::var("REGARD_TEST_DEVICE") {
+        Err(_) => Device::flex(),
+        Ok(name) => {
+            let found = devices::cards().into_iter().find(|(card, _)| *card == name);
+            found.unwrap_or_else(|| panic!("there is no {name}")).1
+        }
+    };
+    device.autodiff()
 }
 
 /// Numbers from `U(-scale, scale)` that follow from `name`: the formula of `golden_file.py`, bit for bit.

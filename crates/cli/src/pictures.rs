@@ -590,11 +590,7 @@ mod tests {
     use super::*;
 
     fn entry(line: usize, rank: usize) -> Entry {
-        Entry {
-            line,
-            rank,
-            trace: Trace::default(),
-        }
+        Entry::new(line, rank, Trace::default())
     }
 
     fn names(path: &str, entries: &[Entry]) -> Vec<String> {

@@ -5,7 +5,6 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use regard_trace::Trace;
 use regard_view::choice::{Choice, Pick};
 use regard_view::gates::{self, Gates};
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture, Overlay};

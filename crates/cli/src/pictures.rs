@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use regard_serve::{Generation, Seen};
 use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
 use regard_view::{
     Heatmap,
@@ -37,6 +38,20 @@ pub struct Entry {
     pub rank: usize,
     /// What the model looked at, with maps between subwords.
     pub trace: Trace,
+    /// How the translations of the line were searched for, beside the first of them.
+    pub generation: Option<Generation>,
+}
+
+impl Entry {
+    /// One without a tree of the search.
+    pub fn new(line: usize, rank: usize, trace: Trace) -> Self {
+        Self {
+            line,
+            rank,
+            trace,
+            generation: None,
+        }
+    }
 }
 
 /// The most traces that are kept in memory until they are written.
@@ -82,9 +97,21 @@ impl<'a> Kept<'a> {
         if self.entries.is_empty() && self.files.draws_chosen() {
             Figure::of(trace, self.files.choice())?;
         }
-        let trace = trace.clone();
-        self.entries.push(Entry { line, rank, trace });
+        self.entries.push(Entry::new(line, rank, trace.clone()));
         Ok(())
+    }
+
+    /// Whether a page will be written, which shows how a text was searched for.
+    pub fn shows_search(&self) -> bool {
+        self.files.html.is_some()
+    }
+
+    /// Keeps how the translations of a line, which were kept before, were searched for.
+    pub fn searched(&mut self, line: usize, generation: Generation) {
+        let is_best = |entry: &&mut Entry| entry.line == line && entry.rank == 1;
+        if let Some(entry) = self.entries.iter_mut().rev().find(is_best) {
+            entry.generation = Some(generation);
+        }
     }
 
     /// Writes the traces and the pictures.
@@ -301,14 +328,26 @@ impl Screen {
 /// Nothing to draw, or a file that cannot be written.
 pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
-        // The page merges words by itself, so that its reader can choose.
-        let named = entries.iter().map(|entry| {
+        // The page merges words by itself, so that its reader can choose. A search brings the other translations of its line.
+        let mut searched = None;
+        let entries = entries.iter().filter(|entry| match entry.rank {
+            1 => {
+                searched = entry.generation.as_ref().map(|_| entry.line);
+                true
+            }
+            _ => searched != Some(entry.line),
+        });
+        let named = entries.map(|entry| {
             let (line, source) = (entry.line, entry.trace.source.trim());
             let name = match entry.rank {
                 1 => format!("{line}: {source}"),
                 rank => format!("{line} ({rank}): {source}"),
             };
-            (name, entry.trace.clone())
+            let seen = Seen {
+                generation: entry.generation.clone(),
+                ..entry.trace.clone().into()
+            };
+            (name, seen)
         });
         let page = regard_serve::page("What the model looked at", named.collect());
         output::write_file(path, page.as_bytes())?;
@@ -551,11 +590,7 @@ mod tests {
     use super::*;
 
     fn entry(line: usize, rank: usize) -> Entry {
-        Entry {
-            line,
-            rank,
-            trace: Trace::default(),
-        }
+        Entry::new(line, rank, Trace::default())
     }
 
     fn names(path: &str, entries: &[Entry]) -> Vec<String> {

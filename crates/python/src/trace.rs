@@ -12,7 +12,6 @@ use regard_trace::{
 };
 use regard_view::{
     Heatmap,
-    html::{self, HtmlOptions},
     png::{self, PngOptions},
     svg::{self, SvgOptions},
 };
@@ -291,7 +290,10 @@ fn finished() -> PyErr {
 /// One page with these traces, which needs nothing else.
 #[pyfunction]
 pub fn traces_page(py: Python<'_>, all: Vec<Trace>, title: String) -> String {
-    detached(py, || html::page(&inner(all), &HtmlOptions { title }))
+    let named = |trace: regard_trace::Trace| (trace.source.trim().to_owned(), trace);
+    detached(py, || {
+        regard_serve::page(&title, inner(all).into_iter().map(named).collect())
+    })
 }
 
 /// A viewer that runs.

@@ -29,9 +29,7 @@ use crate::files::FILES;
 use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
-use crate::{
-    Continuation, Explained, Explainer, GradientMap, Input, Proposed, QueryKeys, QueryPlace,
-};
+use crate::{Continuation, Explained, Explainer, GradientMap, Input, QueryKeys, QueryPlace};
 
 /// Views that are computed at the same time; further ones wait.
 const AT_ONCE: usize = 4;
@@ -732,16 +730,8 @@ async fn generation_file(Of { app, entry, asked }: Of) -> Result<Response, Refus
 /// The tree of the search that found a trace.
 async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
     let asked = searched(&*app.entry(id)?)?;
-    app.compute(move || {
-        let proposals: Vec<_> = (asked.proposals.iter())
-            .map(|one| Proposed {
-                text: data::name(&one.text),
-                ..one.clone()
-            })
-            .collect();
-        Ok(Json(json!({ "proposals": proposals, "hypotheses": asked.hypotheses })).into_response())
-    })
-    .await
+    app.compute(move || Ok(Json(asked.tree()).into_response()))
+        .await
 }
 
 /// What can be explained.

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use regard_trace::diagnose::{HeadDiagnostics, heads, report};
-use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
+use regard_trace::{AttentionMap, Axis, Image, LongMap, LongTrace, Mask, Region, Tokens, Trace};
+use regard_view::image::Outline;
 use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::long::Long;
 use crate::{Ablation, Gradients, Input, Proposed};
@@ -17,6 +19,9 @@ pub const SMALL: usize = 32;
 
 /// The most rows or columns of a window; a larger one is pooled.
 pub const MOST_SIDE: usize = 1024;
+
+/// Characters of the path around a mask.
+const MOST_AREA: usize = 64 << 10;
 
 /// Characters of a label that are shown.
 const LABEL: usize = 200;
@@ -55,6 +60,19 @@ pub struct Found {
     pub trace: u64,
     pub text: String,
     pub score: Option<f64>,
+}
+
+impl Asked {
+    /// The tree of the search as the page gets it; `None` if there was no search.
+    pub fn tree(&self) -> Option<Value> {
+        let shown = |one: &Proposed| Proposed {
+            text: name(&one.text),
+            ..one.clone()
+        };
+        let proposals: Vec<_> = self.proposals.iter().map(shown).collect();
+        let tree = json!({ "proposals": proposals, "hypotheses": self.hypotheses });
+        (!proposals.is_empty()).then_some(tree)
+    }
 }
 
 impl Entry {
@@ -359,6 +377,18 @@ struct Side {
     grid: Option<[usize; 3]>,
     /// x, y, width and height as shares of the image's.
     boxes: Option<Vec<[f32; 4]>>,
+    /// The areas of the boxes' masks, as data of SVG paths in pixels of the image; empty for a box without one, or with one that is
+    /// too ragged to be drawn.
+    areas: Option<Vec<String>>,
+}
+
+/// The area of a region's mask.
+fn area(region: &Region, image: &Image) -> String {
+    let fits = |mask: &&Mask| [mask.height(), mask.width()] == [image.height(), image.width()];
+    let outline = region.mask().filter(fits).map(Outline::of);
+    let area = outline.map(|outline| outline.area(1.0, 1.0));
+    area.filter(|area| area.len() <= MOST_AREA)
+        .unwrap_or_default()
 }
 
 impl Axes {
@@ -369,6 +399,7 @@ impl Axes {
             labels: tokens.iter().map(|token| name(&token.text)).collect(),
             grid: None,
             boxes: None,
+            areas: None,
         };
         let (query, key) = trace.maps()[map].kind().axis_names();
         let (queries, keys) = (trace.queries(map), trace.keys(map));
@@ -406,6 +437,12 @@ impl Axes {
                         ]
                     });
                     Some(boxes.collect())
+                }
+                _ => None,
+            },
+            areas: match (axis, &trace.image) {
+                (Axis::Regions { regions }, Some(image)) => {
+                    Some(regions.iter().map(|region| area(region, image)).collect())
                 }
                 _ => None,
             },

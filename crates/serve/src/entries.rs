@@ -48,41 +48,14 @@ impl Entries {
     /// Adds a look, drops the oldest one if there are too many, and gives the number of its answer. Each hypothesis of a search has an
     /// entry, the answer's first.
     pub fn keep(&self, seen: Seen, input: Input, ablation: Ablation) -> u64 {
-        let (proposals, hypotheses) = match seen.generation {
-            Some(generation) => (generation.proposals, generation.hypotheses),
-            None => (vec![], vec![]),
-        };
-        let count = hypotheses.len().max(1) as u64;
-        let first = self.next.fetch_add(count, Ordering::Relaxed);
-        let found = hypotheses.iter().zip(first..).map(|(one, id)| Found {
-            leaf: one.leaf,
-            trace: id,
-            text: shown(&one.trace.target, 10_000),
-            score: one.trace.score.filter(|score| score.is_finite()),
-        });
-        let found = found.collect();
+        let first = self.next.fetch_add(count(&seen), Ordering::Relaxed);
         let name = match (input.text.as_str(), seen.output.as_str()) {
             ("", output) => output.to_owned(),
             (text, _) => text.to_owned(),
         };
-        let asked = Arc::new(Asked {
-            input,
-            ablation,
-            proposals,
-            hypotheses: found,
-        });
-        let others = hypotheses.into_iter().skip(1).map(|one| one.trace);
-        let traces = std::iter::once(seen.trace).chain(others);
-        let entries = traces.zip(first..).map(|(trace, id)| {
-            let name = match id - first {
-                0 => name.clone(),
-                rank => format!("{}. {}", rank + 1, trace.target),
-            };
-            Arc::new(Entry::new(id, name, Some(asked.clone()), trace))
-        });
-        let entries: Vec<_> = entries.collect();
+        let entries = of_look(name, seen, input, ablation, first);
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        list.extend(entries);
+        list.extend(entries.map(Arc::new));
         let mut looks: Vec<Arc<Asked>> = list.iter().filter_map(|one| one.asked.clone()).collect();
         looks.dedup_by(|a, b| Arc::ptr_eq(a, b));
         if looks.len() > self.kept_looks {
@@ -91,4 +64,45 @@ impl Entries {
         }
         first
     }
+}
+
+/// How many entries a look has: one for each hypothesis of its search.
+pub fn count(seen: &Seen) -> u64 {
+    let generation = seen.generation.as_ref();
+    generation.map_or(1, |generation| generation.hypotheses.len().max(1) as u64)
+}
+
+/// The entries of a look, numbered from `first` on: that of its answer, called `name`, and those of the other hypotheses.
+pub fn of_look(
+    name: String,
+    seen: Seen,
+    input: Input,
+    ablation: Ablation,
+    first: u64,
+) -> impl Iterator<Item = Entry> {
+    let (proposals, hypotheses) = match seen.generation {
+        Some(generation) => (generation.proposals, generation.hypotheses),
+        None => (vec![], vec![]),
+    };
+    let found = hypotheses.iter().zip(first..).map(|(one, id)| Found {
+        leaf: one.leaf,
+        trace: id,
+        text: shown(&one.trace.target, 10_000),
+        score: one.trace.score.filter(|score| score.is_finite()),
+    });
+    let asked = Arc::new(Asked {
+        input,
+        ablation,
+        proposals,
+        hypotheses: found.collect(),
+    });
+    let others = hypotheses.into_iter().skip(1).map(|one| one.trace);
+    let traces = std::iter::once(seen.trace).chain(others);
+    traces.zip(first..).map(move |(trace, id)| {
+        let name = match id - first {
+            0 => name.clone(),
+            rank => format!("{}. {}", rank + 1, trace.target),
+        };
+        Entry::new(id, name, Some(asked.clone()), trace)
+    })
 }

@@ -7,7 +7,7 @@ use regard_view::Heatmap;
 use regard_view::chart::{Chart, stacked};
 use regard_view::choice::Pick;
 use regard_view::colour::Ramp;
-use regard_view::html::{self, HtmlOptions};
+use regard_view::html;
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
 use regard_view::png::{PngOptions, from_svg};
 use regard_view::svg::{self, SvgOptions};
@@ -15,6 +15,7 @@ use regard_view::tree::{self, Fate, Proposal};
 use serde::Deserialize;
 
 use crate::data::{Asked, Direction, Entry, Heads, Pool, sums, window};
+use crate::standalone;
 
 /// Maps with more weights than this are pictures in a page, not data.
 const MOST_WEIGHTS: usize = 4 << 20;
@@ -186,7 +187,7 @@ pub fn file(
             let data =
                 matches!(format, Format::Html) && one.is_whole() && one.size() <= MOST_WEIGHTS;
             if data {
-                return Ok(page(one, &title)?.into_bytes());
+                return Ok(page(one, &title, "head")?.into_bytes());
             }
             let heatmap = one.heatmap();
             (
@@ -203,7 +204,7 @@ pub fn file(
         }
         View::Image => {
             if matches!(format, Format::Html) && one.size() <= MOST_WEIGHTS {
-                return Ok(page(one, &title)?.into_bytes());
+                return Ok(page(one, &title, "image")?.into_bytes());
             }
             (over_image(one, chosen)?, String::new())
         }
@@ -304,12 +305,11 @@ pub fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<
     }
 }
 
-fn page(source: &Source<'_>, title: &str) -> Result<String, String> {
+/// The page with this map alone, as `view` shows it.
+fn page(source: &Source<'_>, title: &str, view: &str) -> Result<String, String> {
     let trace = source.trace(source.reduced()?);
-    let options = HtmlOptions {
-        title: title.to_owned(),
-    };
-    Ok(html::page(&[trace], &options))
+    let shown = vec![(title.to_owned(), trace.into())];
+    Ok(standalone::opened(title, shown, &format!("view={view}")))
 }
 
 /// The largest weights of a table, a line each.

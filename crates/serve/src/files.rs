@@ -1,7 +1,7 @@
 //! The files of the page.
 
 /// Path, media type and content.
-pub const FILES: [(&str, &str, &str); 18] = [
+pub const FILES: [(&str, &str, &str); 19] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -26,6 +26,11 @@ pub const FILES: [(&str, &str, &str); 18] = [
         "/map.js",
         "text/javascript; charset=utf-8",
         include_str!("page/map.js"),
+    ),
+    (
+        "/drawn.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/drawn.js"),
     ),
     (
         "/overview.js",

@@ -262,6 +262,13 @@ impl Seen {
     }
 }
 
+impl From<Trace> for Seen {
+    /// A trace without an answer beside it.
+    fn from(trace: Trace) -> Self {
+        Self::new(trace, "")
+    }
+}
+
 /// Something that the model could have answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {

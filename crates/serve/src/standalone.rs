@@ -5,20 +5,27 @@
 
 use regard_trace::diagnose::{flow_from, rollout, stacks};
 use regard_trace::{AttentionMap, Trace};
+use regard_view::Heatmap;
+use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
 use regard_view::label::visible;
 use regard_view::svg::base64::encode as base64;
+use regard_view::svg::{self, SvgOptions};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::{IMAGE_SIDE, MOST_FLOW, MOST_ROLLOUT};
 use crate::data::{Axes, Entry, MapOverview, Pool};
+use crate::entries::of_look;
 use crate::files::FILES;
+use crate::{Ablation, Input, Seen};
 
 /// What the page asks of one trace.
 #[derive(Serialize)]
 struct Recorded {
     /// The address of the image's pixels.
     image: Option<String>,
+    /// The tree of the search.
+    generation: Option<Value>,
     pieces: Merged,
     /// The same between words, if words have several pieces.
     words: Option<Merged>,
@@ -137,7 +144,9 @@ fn followed(trace: &Trace) -> Vec<Followed> {
     stacks(trace).into_iter().map(of_stack).collect()
 }
 
-/// The page with these traces, each under a name: a file that loads nothing from anywhere.
+/// The page with these traces, or looks of a model, each under a name: a file that loads nothing from anywhere. Of a look with the tree of
+/// its search every hypothesis is shown. Pass maps between sub-words as the model made them; the page merges them into words by itself.
+/// Without scripts the first trace is shown as a picture.
 ///
 /// ```
 /// use regard_trace::{AttentionMap, Kind, Tokens, Trace};
@@ -148,23 +157,33 @@ fn followed(trace: &Trace) -> Vec<Followed> {
 /// assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("src=\"app.js\""));
 /// # Ok::<(), regard_trace::TraceError>(())
 /// ```
-pub fn page(title: &str, traces: Vec<(String, Trace)>) -> String {
-    let entries = (0..).zip(traces);
-    let entries: Vec<Entry> = entries
-        .map(|(id, (name, trace))| Entry::new(id, name, None, trace))
-        .collect();
+pub fn page(title: &str, shown: Vec<(String, impl Into<Seen>)>) -> String {
+    let shown = shown.into_iter().map(|(name, seen)| (name, seen.into()));
+    opened(title, shown.collect(), "")
+}
+
+/// The same, which begins with the view that stands in `address`, such as `view=head`.
+pub(crate) fn opened(title: &str, shown: Vec<(String, Seen)>, address: &str) -> String {
+    let still = shown.first().map(|(_, seen)| still(&seen.trace));
+    let mut entries: Vec<Entry> = vec![];
+    for (name, seen) in shown {
+        let first = entries.len() as u64;
+        let look = of_look(name, seen, Input::default(), Ablation::default(), first);
+        entries.extend(look);
+    }
     let recorded = entries.iter().map(|entry| {
         let image = entry.trace(false).image.as_ref();
         let png = image.and_then(|image| regard_view::png::from_image(image, IMAGE_SIDE).ok());
         Recorded {
             image: png.map(|png| format!("data:image/png;base64,{}", base64(&png))),
             pieces: Merged::of(entry, false),
+            generation: entry.asked.as_ref().and_then(|asked| asked.tree()),
             words: entry.has_pieces().then(|| Merged::of(entry, true)),
         }
     });
     let summaries: Vec<_> = entries.iter().map(Entry::summary).collect();
     let catalogue = json!({ "traces": summaries, "model": null, "explains": false });
-    let data = json!({ "catalogue": catalogue, "entries": recorded.collect::<Vec<_>>() });
+    let data = json!({ "catalogue": catalogue, "entries": recorded.collect::<Vec<_>>(), "address": address });
     // Nothing in a text can end the element that holds it.
     let data = data.to_string().replace('<', "\\u003c");
 
@@ -192,5 +211,17 @@ pub fn page(title: &str, traces: Vec<(String, Trace)>) -> String {
     let page = file("/");
     let page = page.replace("<link rel=\"stylesheet\" href=\"style.css\">\n", &head);
     let page = page.replace("<script type=\"module\" src=\"app.js\"></script>\n", "");
-    page.replace("<title>regard</title>", &format!("<title>{title}</title>"))
+    let page = page.replace("<title>regard</title>", &format!("<title>{title}</title>"));
+    let (before, after) = page.split_once("<noscript>").unwrap_or((&page, ""));
+    format!("{before}<noscript>{}{after}", still.unwrap_or_default())
+}
+
+/// A trace as one picture.
+fn still(trace: &Trace) -> String {
+    let trace = trace.merge_words();
+    let over_image = ImagePicture::of(&trace, &ImageChoice::default()).ok();
+    let over_image = over_image.map(|picture| picture.svg(&ImageOptions::default()));
+    let map = || trace.maps.first().map(Heatmap::from_map);
+    let map = || map().map(|map| svg::heatmap(&map, &SvgOptions::default()));
+    over_image.or_else(map).unwrap_or_default()
 }

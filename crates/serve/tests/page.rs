@@ -1475,7 +1475,8 @@ fn a_page_that_is_a_file_has_the_same_views() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("look.html");
     let text = regard_serve::page("<i>a</i> & look", traces.to_vec());
-    assert!(!text.contains("http:") && !text.contains("https:"));
+    let others = text.replace("http://www.w3.org/2000/svg", "");
+    assert!(!others.contains("http:") && !others.contains("https:"));
     std::fs::write(&path, text).unwrap();
     let file = format!("file://{}", path.display());
     let server = server();
@@ -1512,7 +1513,31 @@ fn a_page_that_is_a_file_has_the_same_views() {
         assert_eq!(page.value("window.hit"), serde_json::Value::Null);
     }
     assert_eq!(page.value("document.title"), "<i>a</i> & look");
-    assert_eq!(page.value("document.getElementById('export').hidden"), true);
+    // What is shown is saved without a server.
+    for (hash, expected) in [
+        ("#view=overview", "1·1"),
+        ("#view=head&map=5&heads=1", "Fahrrad"),
+        ("#view=text&chosen=1,2", "sum"),
+        ("#view=image&trace=2", "<image"),
+        ("#view=rollout", "Rollout of 2 layers"),
+        ("#view=compare&trace2=1", "A minus B"),
+        ("#view=head&trace=3", "&#60;"),
+    ] {
+        page.load(&format!("{file}{hash}"));
+        page.value("window.saved = []; URL.createObjectURL = (file) => { saved.push(file); return '#'; }; 1");
+        for (index, format) in ["svg", "png"].iter().enumerate() {
+            page.click(&format!("#export [data-focus=save-{format}]"), false);
+            page.wait(&format!("saved.length === {}", index + 1));
+        }
+        let svg = page.value("saved[0].text()");
+        assert!(svg.as_str().unwrap().contains(expected), "{hash} {svg}");
+        let wrong = "saved[0].text().then((text) => new DOMParser().parseFromString(text, 'image/svg+xml').querySelectorAll('parsererror').length)";
+        assert_eq!(page.value(wrong), 0, "{hash}");
+        let wide = "createImageBitmap(saved[1]).then((image) => image.width > 100)";
+        assert_eq!(page.value(wide), true, "{hash}");
+        assert_eq!(page.errors, Vec::<String>::new(), "{hash}");
+        assert_eq!(page.value("window.hit"), serde_json::Value::Null);
+    }
     // The weights are those of the trace.
     page.load(&format!("{file}#view=head&trace={UNIQUE}&map=1&heads=1"));
     for (x, y) in [(120.0, 90.0), (300.0, 500.0), (420.0, 420.0)] {

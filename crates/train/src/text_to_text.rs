@@ -406,16 +406,17 @@ impl TextToText {
         self.model.change_heads(encoder, decoder)
     }
 
-    /// The hypotheses for a text, best first, and the tree of their search with the `listed` likeliest proposals of each step.
+    /// The hypotheses for a text, best first, and the tree of their search by `settings` with the `listed` likeliest proposals of each step.
     ///
     /// # Errors
     /// A text that the model cannot read.
     pub fn search_tree(
         &self,
         text: &str,
+        settings: &Settings,
         listed: usize,
     ) -> Result<(Vec<Translation>, SearchTree), LineError> {
-        let (source, found, tree) = self.searched(text, listed)?;
+        let (source, found, tree) = self.searched(text, settings, listed)?;
         let found = found.iter().enumerate();
         let found = found.map(|(rank, one)| self.translation(text, &source, one, rank, true));
         Ok((found.collect::<Result<_, _>>()?, tree))
@@ -424,13 +425,12 @@ impl TextToText {
     fn searched(
         &self,
         text: &str,
+        settings: &Settings,
         listed: usize,
     ) -> Result<(Vec<u32>, Vec<Hypothesis>, SearchTree), PretrainedError> {
-        let mut settings = self.settings();
-        settings.n_best = settings.beam;
         let limit = settings.max_source_tokens.min(self.model.source_context());
         let (source, _) = self.source(text, limit)?;
-        let (found, tree) = (self.model).write_tree(&source, &beam_config(&settings), listed)?;
+        let (found, tree) = (self.model).write_tree(&source, &beam_config(settings), listed)?;
         Ok((source, found, tree))
     }
 
@@ -450,9 +450,10 @@ impl TextToText {
     pub fn gradients(
         &self,
         text: &str,
+        settings: &Settings,
         rank: usize,
     ) -> Result<Option<(String, OutputGradients)>, LineError> {
-        let (source, found, _) = self.searched(text, 0)?;
+        let (source, found, _) = self.searched(text, settings, 0)?;
         let Some(hypothesis) = found.get(rank) else {
             return Ok(None);
         };
@@ -469,11 +470,12 @@ impl TextToText {
     pub fn query(
         &self,
         text: &str,
+        settings: &Settings,
         rank: usize,
         kind: Kind,
         [layer, head, query]: [usize; 3],
     ) -> Result<Option<QueryKeys>, PretrainedError> {
-        let (source, found, _) = self.searched(text, 0)?;
+        let (source, found, _) = self.searched(text, settings, 0)?;
         let Some(hypothesis) = found.get(rank) else {
             return Ok(None);
         };

@@ -7,7 +7,6 @@ use std::path::Path;
 use regard_trace::Trace;
 use regard_view::Heatmap;
 use regard_view::chart::{Chart, Point, Series};
-use regard_view::html::{self, HtmlOptions};
 use regard_view::png::{self, PngOptions};
 use regard_view::svg::{self, SvgOptions};
 use regard_view::terminal::{self, Colour, TerminalOptions};
@@ -56,26 +55,6 @@ fn main() -> std::io::Result<()> {
     let traces_file = folder.join("nbest.safetensors");
     regard_trace::write(&traces_file, &[samples::german(), samples::german_second()])
         .map_err(std::io::Error::other)?;
-    let page = |name: &str, traces: &[Trace]| {
-        fs::write(
-            folder.join(format!("{name}.html")),
-            html::page(traces, &HtmlOptions::default()),
-        )
-    };
-    page("nbest", &[samples::german(), samples::german_second()])?;
-    page("transformer", &[samples::transformer()])?;
-    page(
-        "languages",
-        &[
-            samples::arabic(),
-            samples::hebrew(),
-            samples::chinese(),
-            samples::hostile(),
-            samples::one_token(),
-        ],
-    )?;
-    page("60x70", &[large(60, 70)])?;
-    page("300x300", &[large(300, 300)])?;
     let heads: Vec<Heatmap> = samples::transformer()
         .maps
         .iter()

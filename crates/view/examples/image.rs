@@ -5,10 +5,8 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use regard_trace::Trace;
 use regard_view::choice::{Choice, Pick};
 use regard_view::gates::{self, Gates};
-use regard_view::html::{self, HtmlOptions};
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture, Overlay};
 use regard_view::png::{self, PngOptions};
 use regard_view::terminal::{Colour, TerminalOptions};
@@ -106,16 +104,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|gates| gates.text(&TerminalOptions::default()))
         .collect();
     fs::write(folder.join("gates.txt"), text)?;
-
-    let page = |name: &str, traces: &[Trace]| {
-        let html = html::page(traces, &HtmlOptions::default());
-        fs::write(folder.join(format!("{name}.html")), html)
-    };
-    page("caption", &[caption, scenes::hard_caption(64, 8)])?;
-    page("vit", &[scenes::vit(64, 8, 4, 6)])?;
-    page("objects", &[scenes::detector(64, 8)])?;
-    page("question", &[scenes::question(64)])?;
-    page("large", &[scenes::caption(1024, 1024, 14, 14)])?;
     Ok(())
 }
 

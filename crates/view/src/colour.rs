@@ -101,12 +101,9 @@ fn xterm_256(index: u8) -> Rgb {
     Rgb(STEPS[cube / 36], STEPS[cube / 6 % 6], STEPS[cube % 6])
 }
 
-/// How many colours of things there are.
-pub(crate) const CATEGORIES: usize = 8;
-
 /// The colour of thing number `index`, such as a line of a chart or a box in an image; after the eighth they repeat.
 pub(crate) fn category(index: usize) -> Rgb {
-    const COLOURS: [u32; CATEGORIES] = [
+    const COLOURS: [u32; 8] = [
         0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x5b5b5b, 0x8a6d00,
     ];
     Rgb::hex(COLOURS[index % COLOURS.len()])
@@ -160,11 +157,6 @@ impl Ramp {
         Rgb::hex(0x164a83),
         Rgb::hex(0x0d2b5c),
     ]);
-
-    /// Its anchors, evenly spaced from 0 to 1.
-    pub(crate) fn anchors(&self) -> &'static [Rgb] {
-        self.0
-    }
 
     /// The colour of `value`; below 0, NaN included, the first, above 1 the last.
     pub fn at(&self, value: f32) -> Rgb {

@@ -9,7 +9,7 @@
 //! | [`terminal`] | a heat map in truecolor, 256 colours or ASCII, never wider than a given width |
 //! | [`svg`] | a standalone SVG, one heat map or a grid of them |
 //! | [`png`] | any SVG as PNG, with fonts built in |
-//! | [`html`] | one page to explore traces in: hover, threshold, heads, words and subwords, lines, maps over an image |
+//! | [`html`] | one page with pictures and their numbers |
 //! | [`image`](mod@image) | maps over an image, a panel for each word, head or layer; boxes, masks, drawn cells; also in half blocks |
 //! | [`gates`] | factors of channels as bars |
 //! | [`choice`] | which maps of a trace are shown, and the title that says so |

@@ -15,7 +15,6 @@ use regard_trace::{
 };
 use regard_view::choice::{Choice, Pick};
 use regard_view::gates::{self, Gates};
-use regard_view::html::{HtmlOptions, page};
 use regard_view::image::{
     ImageChoice, ImageError, ImageOptions, ImagePanel, ImagePicture, Overlay,
 };
@@ -641,73 +640,6 @@ fn hostile_names_stay_names() {
     for colour in [Colour::TrueColour, Colour::Ascii] {
         assert!(!plain(&picture.text(&terminal(60, colour)), 60).contains('\u{202e}'));
     }
-    let html = page(&[trace], &HtmlOptions::default());
-    assert_eq!(html.matches("<script").count(), 2);
-    assert_eq!(html.matches("</script").count(), 2);
-    assert!(!html.contains('\u{1b}') && !html.contains("<b>"));
-}
-
-/// What the page's script is given.
-fn given(html: &str) -> serde_json::Value {
-    let start = html.find(r#"id="traces">"#).expect("the data") + 12;
-    let end = start + html[start..].find("</script>").expect("its end");
-    serde_json::from_str(&html[start..end]).expect("JSON")
-}
-
-#[test]
-fn a_page_knows_where_things_are_in_the_image() {
-    let html = page(
-        &[
-            scenes::caption(64, 64, 8, 8),
-            scenes::detector(64, 8),
-            scenes::vit(64, 8, 2, 2),
-        ],
-        &HtmlOptions::default(),
-    );
-    assert!(!html.contains(" src=") && !html.contains("url(http") && !html.contains("@import"));
-    let data = given(&html);
-    let entries = &data["entries"];
-    assert_eq!(entries[0]["image"]["width"], 64);
-    let address = entries[0]["image"]["address"].as_str().expect("a text");
-    assert!(address.starts_with("data:image/png;base64,"));
-    let keys = &entries[0]["maps"][0]["key_places"]["grid"];
-    assert_eq!(
-        (keys["marks"].as_u64(), keys["rows"].as_u64()),
-        (Some(0), Some(8))
-    );
-    assert!(entries[0]["maps"][0]["query_places"].is_null());
-    let first = &entries[1]["maps"][0]["query_places"]["boxes"][0];
-    assert!(
-        first["mask"]
-            .as_str()
-            .is_some_and(|path| path.starts_with('M'))
-    );
-    assert!(
-        first["score"]
-            .as_f64()
-            .is_some_and(|score| (score - 0.99).abs() < 1e-6)
-    );
-    assert_eq!(entries[2]["maps"][1]["query_places"]["grid"]["marks"], 1);
-    assert_eq!(
-        data["over_images"]["categories"].as_array().map(Vec::len),
-        Some(8)
-    );
-    assert!(
-        html.contains("<noscript><svg") && html.contains("image-0"),
-        "a picture without scripts"
-    );
-    // A trace without an image has none of this.
-    let words = Trace {
-        image: None,
-        ..scenes::caption(64, 64, 8, 8)
-    };
-    let entry = &given(&page(&[words], &HtmlOptions::default()))["entries"][0];
-    assert!(entry["image"].is_null() && entry["maps"][0]["key_places"].is_null());
-    // A large image is reduced.
-    let large = Trace::new("m", "", "").with_image(grey(10, 3000));
-    let data = given(&page(&[large], &HtmlOptions::default()));
-    assert_eq!(data["entries"][0]["image"]["width"], 3000);
-    assert!(html.len() < 700_000, "{}", html.len());
 }
 
 #[test]

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 use regard_view::Heatmap;
 use regard_view::chart::{Chart, Point, Series};
-use regard_view::html::{HtmlOptions, page};
 use regard_view::png::{PngError, PngOptions, from_svg};
 use regard_view::svg::{self, SvgOptions};
 use resvg::usvg::roxmltree::Document;
@@ -114,9 +113,8 @@ fn predictions_are_named_beside_their_rows() {
         .expect("valid");
     let trace = Trace::new("m", "", "").with_map(map);
     let picture = svg::trace(&trace, &SvgOptions::default());
-    let html = page(&[trace], &HtmlOptions::default());
     for text in ["ein (Mann)", "Mann (fährt)", "read (then written)"] {
-        assert!(picture.contains(text) && html.contains(text), "{text}");
+        assert!(picture.contains(text), "{text}");
     }
 }
 
@@ -200,40 +198,6 @@ fn an_svg_reads_no_file() {
     assert!(from_svg(svg, &PngOptions::default()).is_ok());
 }
 
-#[test]
-fn pages_hold_everything_and_load_nothing() {
-    let html = page(
-        &[samples::german(), samples::german_second()],
-        &HtmlOptions {
-            title: "<&>".into(),
-        },
-    );
-    for needed in [
-        r#"<html lang="en">"#,
-        "<title>&lt;&amp;&gt;</title>",
-        "default-src 'none'",
-        "roten",
-        "rotem",
-        r#""rank":1"#,
-    ] {
-        assert!(html.contains(needed), "{needed} is missing");
-    }
-    let addresses = html.match_indices("://").count();
-    assert_eq!(
-        addresses,
-        html.matches("http://www.w3.org/2000/svg").count(),
-        "an address beside SVG's own"
-    );
-    assert!(!html.contains(" src=") && !html.contains("url(http") && !html.contains("@import"));
-}
-
-#[test]
-fn pages_of_nothing_are_pages() {
-    for traces in [vec![], vec![Trace::new("m", "s", "t")]] {
-        assert!(page(&traces, &HtmlOptions::default()).ends_with("</html>\n"));
-    }
-}
-
 /// The same chart in characters.
 #[test]
 fn a_chart_in_a_terminal() {
@@ -307,17 +271,6 @@ proptest! {
         for picture in [svg::trace(&trace, &SvgOptions::default()), svg::grid(&maps, &few)] {
             well_formed(&picture);
         }
-    }
-
-    #[test]
-    fn any_token_stays_inside_its_page(trace in any_trace()) {
-        let html = page(&[trace], &HtmlOptions::default());
-        prop_assert_eq!(html.matches("<script").count(), 2);
-        prop_assert_eq!(html.matches("</script").count(), 2);
-        let start = html.find(r#"id="traces">"#).expect("the data") + 12;
-        let end = start + html[start..].find("</script>").expect("its end");
-        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&html[start..end]);
-        prop_assert!(parsed.is_ok());
     }
 
     #[test]

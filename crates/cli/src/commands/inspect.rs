@@ -55,15 +55,12 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
             false => trace,
         };
         let stacked = stacked(options, &trace)?;
-        figures.push(Entry {
-            line: index,
-            rank: 1,
-            trace: Trace {
-                maps: stacked.clone(),
-                image: trace.image.clone(),
-                ..Trace::new(&trace.model, &trace.source, &trace.target)
-            },
-        });
+        let shown = Trace {
+            maps: stacked.clone(),
+            image: trace.image.clone(),
+            ..Trace::new(&trace.model, &trace.source, &trace.target)
+        };
+        figures.push(Entry::new(index, 1, shown));
         if options.json {
             out.line(&serde_json::to_string(&entry_json(
                 index, &trace, &stacked,

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use burn::tensor::Device;
+use regard_serve::Generation;
 use regard_trace::Trace;
 use regard_train::{
     TextToText, Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
@@ -11,7 +12,10 @@ use regard_train::{
 use regard_view::{Heatmap, label::visible};
 use serde::{Deserialize, Serialize};
 
-use super::pretrained;
+use super::{
+    pretrained,
+    serve::{generation, listed},
+};
 use crate::{
     arguments::{Attention, Translate},
     failure::{CommandError, Failure},
@@ -185,6 +189,21 @@ impl Work<'_> {
         }
     }
 
+    /// How a line is searched for.
+    fn search(&self, line: &str) -> Result<Generation, Failure> {
+        let settings = &self.settings;
+        let (found, tree) = match &self.model {
+            Model::Own(model) => model.search_tree(line, settings, listed(settings))?,
+            Model::Pretrained(model) => model.search_tree(line, settings, listed(settings))?,
+        };
+        let traces = found.into_iter().map(|one| one.trace).collect();
+        let text = |id| match &self.model {
+            Model::Own(model) => model.token(id).map_err(|error| error.to_string()),
+            Model::Pretrained(model) => model.token(id).map_err(|error| error.to_string()),
+        };
+        generation(tree, traces, text).map_err(Failure::Usage)
+    }
+
     fn translate(&mut self, lines: &[String]) -> Result<(), Failure> {
         let done = self.line;
         let answers = ranks::all().spread(lines, |begin, own| self.answers(done + begin, own))?;
@@ -194,7 +213,16 @@ impl Work<'_> {
     /// The answers to `lines`, which stand behind `before` others.
     fn answers(&mut self, before: usize, lines: &[String]) -> Result<Vec<Answer>, Failure> {
         let error = match self.translated(lines) {
-            Ok(translated) => return self.writer.answers(before, lines, &translated),
+            Ok(translated) => {
+                let answers = self.writer.answers(before, lines, &translated)?;
+                if self.writer.kept.shows_search() {
+                    for (line, number) in lines.iter().zip(before + 1..) {
+                        let generation = self.search(line)?;
+                        self.writer.kept.searched(number, generation);
+                    }
+                }
+                return Ok(answers);
+            }
             Err(error) => error,
         };
         if let LineError::Line(source @ CorpusError::LongLine { line, .. }) = error {

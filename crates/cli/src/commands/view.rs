@@ -35,11 +35,7 @@ pub fn run(options: &View) -> Result<(), Failure> {
     let mut entries: Vec<Entry> = traces
         .into_iter()
         .enumerate()
-        .map(|(index, trace)| Entry {
-            line: index + 1,
-            rank: 1,
-            trace,
-        })
+        .map(|(index, trace)| Entry::new(index + 1, 1, trace))
         .collect();
     if let Some(index) = options.index {
         entries.retain(|entry| entry.line == index);

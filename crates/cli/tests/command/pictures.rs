@@ -112,6 +112,11 @@ fn several_translations_have_numbered_pictures_and_one_page() {
     assert!(!folder.path().join("look.svg").exists() && !folder.path().join("look-2.svg").exists());
     let page = fs::read_to_string(html).unwrap();
     assert!(page.contains("a b") && page.contains("c d"));
+    assert_eq!(
+        page.matches(r#""generation":{"#).count(),
+        2,
+        "how each line was searched for"
+    );
 
     let (_, list) = inside(folder.path(), "list.svg");
     run([

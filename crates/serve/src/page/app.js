@@ -5,6 +5,7 @@ import {
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
 import { explainPath, viewExplain } from "./explain.js";
+import { saveShown } from "./drawn.js";
 import { viewGeneration } from "./generation.js";
 import { viewGradient } from "./gradient.js";
 import { viewHead } from "./head.js";
@@ -68,7 +69,7 @@ async function draw() {
 
 function frame(trace, possible) {
   $("trace").replaceChildren(...catalogue.traces.map((one) => h("option", {
-    value: one.id, textContent: `${one.asked ? "↳ " : ""}${one.name || one.model}`.slice(0, 90), selected: one === trace,
+    value: one.id, textContent: `${one.asked && !recorded ? "↳ " : ""}${one.name || one.model}`.slice(0, 90), selected: one === trace,
   })));
   $("trace").parentNode.hidden = !catalogue.traces.length;
   $("views").replaceChildren(...possible.map(([view, name]) => h("a", {
@@ -81,11 +82,16 @@ function frame(trace, possible) {
   $("texts").replaceChildren(...texts.filter(Boolean));
   $("texts").hidden = !texts.length;
   const formats = [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]];
-  const offer = (path) => $("export").querySelector(".menu").replaceChildren(...formats.map(([format, name]) => h("a", {
+  const menu = $("export").querySelector(".menu");
+  const offer = (path) => menu.replaceChildren(...formats.map(([format, name]) => h("a", {
     href: path(format), download: `regard-${state.view}.${format}`, textContent: name,
   })));
-  $("export").hidden = recorded !== null || state.view !== "explain" && (!trace || UNSAVED.includes(state.view) || !trace.maps.length && state.view !== "training");
+  const unsaved = !recorded && UNSAVED.includes(state.view);
+  $("export").hidden = state.view !== "explain" && (!trace || unsaved || !trace.maps.length && state.view !== "training");
   if ($("export").hidden) return;
+  // A page that is a file draws what it shows.
+  const save = (format) => saveShown(state.view, format).catch((error) => say(error.message));
+  if (recorded) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
   if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
   const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });

@@ -40,7 +40,7 @@ let render = () => {};
 export const onChange = (f) => { render = f; };
 
 export function readAddress() {
-  const given = new URLSearchParams(location.hash.slice(1));
+  const given = new URLSearchParams(location.hash.slice(1) || recorded?.address);
   for (const key in DEFAULTS) state[key] = given.get(key) ?? DEFAULTS[key];
 }
 export function address(changes = {}) {
@@ -210,6 +210,8 @@ function table(ramp) {
 const TABLES = {
   light: table(RAMPS.light), dark: table(RAMPS.dark), image: table(RAMPS.image), lightBoth: table(BOTH.light), darkBoth: table(BOTH.dark),
 };
+// Those of files.
+export const LIGHT = { "": TABLES.light, Both: TABLES.lightBoth, image: TABLES.image };
 const system = matchMedia("(prefers-color-scheme: dark)");
 export const isDark = () => (document.documentElement.dataset.theme || (system.matches ? "dark" : "light")) === "dark";
 export const colours = (kind = "") => TABLES[kind === "image" ? kind : (isDark() ? "dark" : "light") + kind];

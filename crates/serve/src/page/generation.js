@@ -1,8 +1,9 @@
 // The tree of a search: what the model proposed at every step, what was gone on with, and the map of each hypothesis.
 import {
-  NOT_EXPLANATION, choice, colourOf, css, currentHeads, currentMap, download, getJson, h, headChips, headsName, ink, largest, list, mapName, mapOptions, note, number, percent, query, readout, room, saveButtons, say, select, set, state,
+  LIGHT, NOT_EXPLANATION, choice, colourOf, css, currentHeads, currentMap, download, getJson, h, headChips, headsName, ink, largest, list, mapName, mapOptions, note, number, percent, query, readout, room, saveButtons, say, select, set, state,
   token, tools, weights, wordsChoice,
 } from "./common.js";
+import { escaped } from "./drawn.js";
 import { heat } from "./map.js";
 
 const [HIGH, WIDE, GAP] = [30, 112, 34];
@@ -67,6 +68,7 @@ export async function viewGeneration(trace) {
   const tell = (i) => say(h("span", { className: "faint", textContent: before(i).slice(-160) }), " ", token(proposals[i].text), " ", h("b", { textContent: percent(proposals[i].probability) }),
     ends.has(i) ? ` ends hypothesis ${ends.get(i) + 1}` : "");
   const tree = h("div", { className: "tree", role: "group", "aria-label": "Tree of the search: a column for each step" }, h("div", { style: { width: `${canvas.width}px`, height: `${canvas.height}px` } }, svg, nodes));
+  tree.panel = { ...canvas, body: nodes.map((node, at) => drawnNode(proposals, columns.flat()[at], node, row, best)).join("") };
   // Right to the likeliest child, left to the parent, up and down within a step.
   const button = (i) => tree.querySelector(`[data-node="${i}"]`);
   nodes.forEach((node, i) => { node.tabIndex = i === 0 ? 0 : -1; });
@@ -113,4 +115,15 @@ async function mapOf(trace) {
   const drawn = heat(panel, { room: room(), max: largest(panel.values), name: `${mapName(map)}, ${headsName(heads, map)}`, focus: "heat-0" });
   return h("section", {}, tools(select("Map", "map", mapOptions(trace), index, (value) => set({ map: value })), wordsChoice(trace), headChips(map)),
     h("figure", {}, h("figcaption", {}, h("strong", { textContent: `${mapName(map)} · ${headsName(list(heads).join(), map)}` })), drawn.node));
+}
+
+// A proposal as a part of an SVG.
+function drawnNode(proposals, i, node, row, best) {
+  const { text, parent, probability, taken } = proposals[i];
+  const [x, y] = [parseFloat(node.style.left), row.get(i) * HIGH];
+  const [r, g, b] = LIGHT[""][Math.round(0.85 * 255 * probability)];
+  const stroke = best.has(i) ? 'stroke="#1f6ba6" stroke-width="2"' : taken ? 'stroke="#5b6876"' : 'stroke="#dde3ea"';
+  const [y0, y1] = [row.get(parent) * HIGH + HIGH / 2, y + HIGH / 2];
+  const line = row.has(parent) ? `<path d="M${x - GAP} ${y0}C${x - GAP / 2} ${y0} ${x - GAP / 2} ${y1} ${x} ${y1}" fill="none" ${stroke}/>` : "";
+  return `${line}<rect x="${x}" y="${y + 2}" width="${WIDE}" height="${HIGH - 4}" rx="5" fill="rgb(${r},${g},${b})" ${stroke}/><g fill="${ink([r, g, b])}"><text x="${x + 7}" y="${y + 19}">${escaped([...text].slice(0, 11).join(""))}</text><text x="${x + WIDE - 7}" y="${y + 19}" text-anchor="end">${percent(probability)}</text></g>`;
 }

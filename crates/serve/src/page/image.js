@@ -56,6 +56,12 @@ export async function viewImage(trace) {
       over.append(box);
     });
   }
+  // Where the chosen queries are, of those that are boxes.
+  const around = used.filter((q) => about.queries.boxes).map((q) => about.queries.boxes[q]);
+  const areas = used.map((q) => about.queries.areas?.[q]).filter(Boolean);
+  if (areas.length) over.append(outlines(areas, trace.image));
+  around.forEach((bounds) => { const box = h("div", { className: "box query" }); place(box, bounds); over.append(box); });
+  over.panel = { title: `${mapName(map)} · ${headsName(heads, map)}`, over: { address: imageAddress(trace), size: trace.image, grid: about.keys.grid, boxes: about.keys.boxes, values: cells, around, areas } };
   over.append(marker);
   const count = cells.length;
   let at = null;
@@ -105,4 +111,19 @@ export async function viewImage(trace) {
     h("div", { className: "scale" }, "0", h("i", { style: { background: `linear-gradient(to right, ${[0, 64, 128, 192, 255].map((i) => css(ramp[i])).join(", ")})` } }), number(max)), outside),
   h("div", { className: "asks" }, h("h2", { textContent: about.names[0] }), buttons.box, about.queries.grid && h("p", { className: "faint", textContent: about.same ? "Click a cell of the image to see what it looks at." : "" }))),
   table, note(NOT_EXPLANATION)];
+}
+
+// Masks over the image.
+function outlines(areas, [width, height]) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("aria-hidden", "true");
+  svg.setAttribute("class", "areas");
+  for (const area of areas) {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("d", area);
+    svg.append(path);
+  }
+  return svg;
 }

@@ -21,6 +21,8 @@ export function heat(data, options) {
     context.font = `${size}px ${FONT}`;
     return Math.min(labels.reduce((wide, label) => Math.max(wide, context.measureText(label.slice(0, 60)).width), 0), most);
   };
+  const entries = (labels, first, size, count) => Array.from({ length: count }, (_, i) => labels[Math.min(first + Math.floor(i * size / count), labels.length - 1)]);
+  box.panel = { title: options.name, rows, columns, values, max: options.max, signed: options.signed, labels: [entries(names[0], q0, Q, rows), entries(names[1], k0, K, columns)] };
   const room = options.room;
   // A cell of many tokens is named by its place, too.
   const named = (labels, first, last) => labels.slice(first, last).map((label, i) => (data.cell > 1 ? `${first + i + 1} ${label}` : label));

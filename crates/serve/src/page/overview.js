@@ -70,6 +70,9 @@ function cell(head, value) {
   const image = new ImageData(canvas.width, canvas.height);
   for (let i = 0; i < head.rows * head.columns; i++) image.data.set([...ramp[parseInt(head.small.substr(2 * i, 2), 16)], 255], 4 * i);
   canvas.getContext("2d").putImageData(image, 0, 0);
+  const share = (i) => parseInt(head.small.substr(2 * i, 2), 16) / 255;
+  const values = Array.from({ length: head.rows * head.columns }, (_, i) => share(i));
+  canvas.panel = { title: `${head.map.layer + 1}·${headNumber(head.map, head.number)} ${head.role}`, rows: head.rows, columns: head.columns, values, max: 1 };
   const text = `${head.map.name}, ${head.text}`;
   const tell = () => say(text);
   return h("a", {

@@ -6,7 +6,7 @@ const listed = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
 const refused = (error) => Response.json({ error }, { status: 400 });
 const weights = (rows, columns, values) => new Response(values, { headers: { "x-rows": rows, "x-columns": columns } });
 
-export function answers({ catalogue, entries }) {
+export function answers({ catalogue, entries, address }) {
   const decoded = new Map();
   const once = (key, make) => { if (!decoded.has(key)) decoded.set(key, make()); return decoded.get(key); };
 
@@ -83,6 +83,7 @@ export function answers({ catalogue, entries }) {
     const entry = entries[id];
     const part = asked.get("words") === "true" ? entry?.words ?? entry?.pieces : entry?.pieces;
     const index = Number(asked.get("map") ?? 0);
+    if (what === "generation" && entry?.generation) return Response.json(entry.generation);
     if (part && what === "overview") return Response.json(part.overviews[asked.get("pool") === "max" ? 1 : 0]);
     if (part?.axes[index]) {
       if (what === "axes") return Response.json(part.axes[index]);
@@ -92,5 +93,5 @@ export function answers({ catalogue, entries }) {
     }
     return refused("this page is a file: what it does not hold needs `regard serve`");
   }
-  return { answer, image: (id) => entries[id].image };
+  return { answer, address, image: (id) => entries[id].image };
 }

@@ -91,6 +91,14 @@ export async function viewText(trace) {
     if (i !== null && chosen.length && one && current) tell(i);
   });
   await show(chosen);
+  // As a file: a row for each chosen token, and their sum.
+  list1.box.panel = async () => {
+    const which = chosen.length ? chosen : [0];
+    const rows = await Promise.all([...which.map((i) => [i]), ...(which.length > 1 ? [which] : [])].map((some) => sums(trace, index, heads, some, from ? "from" : "to")));
+    const names = [...which.map((i) => asked.labels[i]), "sum"].slice(0, rows.length);
+    const title = `${mapName(map)} · ${headsName(heads, map)}, ${from ? "what they attend to" : "who attends to them"}`;
+    return { title, rows: rows.length, columns: told.labels.length, values: rows.flatMap((row) => [...row]), labels: [names, told.labels] };
+  };
   const headings = one ? [h("h2", { textContent: about.names[0] === "query" ? "Text" : about.names[0].replace(" (query)", "") }), list1.box]
     : [h("h2", { textContent: `${about.names[from ? 0 : 1]}: choose` }), list1.box, h("h2", { textContent: `${about.names[from ? 1 : 0]}: coloured` }), list2.box];
   const cut = Math.max(asked.labels.length, told.labels.length) > MOST && h("p", { className: "faint", textContent: `The first ${MOST} tokens.` });

@@ -1,5 +1,5 @@
 //! Traces with known numbers, a model whose heads have known effects, and a client of HTTP.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod small;
 

@@ -47,7 +47,7 @@ use crate::choice::ChoiceError;
 use crate::colour::Ramp;
 
 pub use choice::ImageChoice;
-pub(crate) use outline::Outline;
+pub use outline::Outline;
 
 /// How a map lies over its image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

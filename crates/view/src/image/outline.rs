@@ -10,12 +10,13 @@ use crate::svg::xml::coordinate;
 /// The area of a mask as rectangles `[left, top, right, bottom]`, and the edges between its pixels and others
 /// `[x1, y1, x2, y2]`.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Outline {
+pub struct Outline {
     rectangles: Vec<[usize; 4]>,
     edges: Vec<[usize; 4]>,
 }
 
 impl Outline {
+    /// That of `mask`.
     pub fn of(mask: &Mask) -> Self {
         let mut found = Self {
             rectangles: vec![],

@@ -6,7 +6,7 @@ use super::{Grid, Overlay};
 use crate::colour::{Ramp, Rgb};
 
 /// How opaque colours of weights lie over an image: for a weight of 0, and for the largest.
-pub(crate) const OPACITY: (f32, f32) = (0.42, 0.66);
+const OPACITY: (f32, f32) = (0.42, 0.66);
 
 /// The colour of a weight, a share of the largest, and how opaque it is.
 pub(super) fn laid(ramp: Ramp, share: f32) -> (Rgb, f32) {

@@ -21,7 +21,7 @@ use regard_train::{
 use super::{explain, pretrained};
 use crate::{arguments::Serve, failure::Failure, models, output};
 use asked::Texts;
-pub(super) use asked::failed as told;
+pub(super) use asked::{failed as told, generation, listed};
 
 /// Serves until Ctrl-C.
 ///

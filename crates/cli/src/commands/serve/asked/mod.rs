@@ -12,6 +12,7 @@ use regard_models::{
 };
 use regard_serve::{Alternative, Generation, GradientMap, Gradients, Hypothesis, Proposed, Seen};
 use regard_trace::{Kind, Trace};
+use regard_train::recipe::Translation as Settings;
 
 use crate::failure::Failure;
 
@@ -105,8 +106,13 @@ fn no_query() -> String {
     "the model has no such query".to_owned()
 }
 
+/// Proposals of each step that a page lists.
+pub fn listed(settings: &Settings) -> usize {
+    settings.beam.max(5)
+}
+
 /// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
-fn generation(
+pub fn generation(
     tree: SearchTree,
     traces: Vec<Trace>,
     text: impl Fn(u32) -> Result<String, String>,

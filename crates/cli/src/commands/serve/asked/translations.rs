@@ -8,10 +8,7 @@ use regard_train::{
     TextToText, Translator, recipe::Translation as Settings, translator::Translation,
 };
 
-use super::{generation, hypotheses, no_query, products, sentence};
-
-/// Proposals of each step that the page lists at least.
-const PROPOSED: usize = 5;
+use super::{generation, hypotheses, listed, no_query, products, sentence};
 
 /// What translates: its search, and its heads, which can be changed and observed.
 trait Translates: Send {
@@ -37,10 +34,10 @@ trait Translates: Send {
 }
 
 /// All hypotheses of the beam.
-fn settings(translator: &Translator) -> Settings {
+fn whole_beam(settings: Settings) -> Settings {
     Settings {
-        n_best: translator.settings().beam,
-        ..translator.settings().clone()
+        n_best: settings.beam,
+        ..settings
     }
 }
 
@@ -54,9 +51,9 @@ impl Translates for Translator {
     }
 
     fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
-        let settings = settings(self);
-        let listed = settings.beam.max(PROPOSED);
-        self.search_tree(text, &settings, listed).map_err(sentence)
+        let settings = whole_beam(self.settings().clone());
+        self.search_tree(text, &settings, listed(&settings))
+            .map_err(sentence)
     }
 
     fn token(&self, id: u32) -> Result<String, String> {
@@ -70,7 +67,8 @@ impl Translates for Translator {
         kind: Kind,
         at: [usize; 3],
     ) -> Result<Option<QueryKeys>, String> {
-        self.query(text, &settings(self), rank, kind, at)
+        let settings = whole_beam(self.settings().clone());
+        self.query(text, &settings, rank, kind, at)
             .map_err(sentence)
     }
 
@@ -79,8 +77,8 @@ impl Translates for Translator {
         text: &str,
         rank: usize,
     ) -> Result<Option<(String, OutputGradients)>, String> {
-        self.gradients(text, &settings(self), rank)
-            .map_err(sentence)
+        let settings = whole_beam(self.settings().clone());
+        self.gradients(text, &settings, rank).map_err(sentence)
     }
 }
 
@@ -94,8 +92,9 @@ impl Translates for TextToText {
     }
 
     fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String> {
-        let listed = self.settings().beam.max(PROPOSED);
-        self.search_tree(text, listed).map_err(sentence)
+        let settings = whole_beam(self.settings());
+        self.search_tree(text, &settings, listed(&settings))
+            .map_err(sentence)
     }
 
     fn token(&self, id: u32) -> Result<String, String> {
@@ -109,7 +108,9 @@ impl Translates for TextToText {
         kind: Kind,
         at: [usize; 3],
     ) -> Result<Option<QueryKeys>, String> {
-        self.query(text, rank, kind, at).map_err(sentence)
+        let settings = whole_beam(self.settings());
+        self.query(text, &settings, rank, kind, at)
+            .map_err(sentence)
     }
 
     fn gradients(
@@ -117,7 +118,8 @@ impl Translates for TextToText {
         text: &str,
         rank: usize,
     ) -> Result<Option<(String, OutputGradients)>, String> {
-        self.gradients(text, rank).map_err(sentence)
+        let settings = whole_beam(self.settings());
+        self.gradients(text, &settings, rank).map_err(sentence)
     }
 }
 

@@ -1,1 +1,339 @@
-fn main() {}
+//! The kernels against the definition in f64, on the card that REGARD_TEST_DEVICE names, else on the first one that there is.
+//!
+//! Bound: `max |card - ref| <= 2 max |naive f32 - ref| + a rounding of ref and of the card's exp`; Vulkan lets `exp(x)` be wrong by
+//! `3 + 2 |x|` units in the last place.
+
+use burn::{
+    backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind},
+    tensor::{DType, Device, DeviceType, Tensor, TensorData},
+};
+use burn_cubecl::tensor::CubeTensor;
+use regard_gpu::{Forward, Gradients, Options, backward, forward};
+use regard_kernels::{Alignment, Attention, View, Window, dot::reference};
+
+fn device() -> Option<Device> {
+    let cards = [
+        ("cuda", cfg!(feature = "cuda"), DeviceType::Cuda),
+        ("wgpu", cfg!(feature = "wgpu"), DeviceType::Wgpu),
+    ];
+    let mut cards = cards.into_iter().filter(|(_, built, _)| *built).flat_map(|(kind, _, of)| {
+        let found = Device::enumerate(of).into_iter().enumerate();
+        found.map(move |(index, card)| (format!("{kind}:{index}"), card))
+    });
+    match std::env::var("REGARD_TEST_DEVICE") {
+        Ok(wanted) => Some(cards.find(|(name, _)| *name == wanted).expect("no such card").1),
+        Err(_) => {
+            let card = cards.next();
+            if card.is_none() {
+                println!("skipped: there is no card");
+            }
+            Some(card?.1)
+        }
+    }
+}
+
+/// Numbers from about a normal distribution that follow from `seed`.
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 24) as f32
+    };
+    (0..count).map(|_| (0..6).map(|_| next()).sum::<f32>() * 1.4 - 4.2).collect()
+}
+
+fn cube(tensor: Tensor<4>) -> CubeTensor {
+    match tensor.into_dispatch().kind {
+        DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => tensor,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(tensor: CubeTensor) -> Vec<f64> {
+    let kind = DispatchTensorKind::Cube(BackendTensor::Float(tensor));
+    let tensor = DispatchTensor { kind, autodiff: DispatchAutodiffContext::Disabled };
+    let tensor = Tensor::<4>::from_dispatch(tensor).cast(DType::F32);
+    tensor.into_data().iter::<f64>().collect()
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    batch: usize,
+    heads: [usize; 2],
+    lengths: [usize; 2],
+    sizes: [usize; 2],
+    causal: bool,
+    window: Option<[usize; 2]>,
+    keys_of: Option<Vec<u32>>,
+    softcap: Option<f32>,
+    bias: Option<[usize; 4]>,
+    lower_right: bool,
+}
+
+impl Case {
+    fn new(batch: usize, heads: [usize; 2], lengths: [usize; 2], sizes: [usize; 2]) -> Self {
+        Self {
+            batch,
+            heads,
+            lengths,
+            sizes,
+            causal: false,
+            window: None,
+            keys_of: None,
+            softcap: None,
+            bias: None,
+            lower_right: true,
+        }
+    }
+
+    fn shapes(&self) -> [[usize; 4]; 3] {
+        let [queries, keys] = self.lengths;
+        [
+            [self.batch, self.heads[0], queries, self.sizes[0]],
+            [self.batch, self.heads[1], keys, self.sizes[0]],
+            [self.batch, self.heads[1], keys, self.sizes[1]],
+        ]
+    }
+
+    fn data(&self) -> [Vec<f32>; 3] {
+        let mut seed = 7;
+        self.shapes().map(|shape| {
+            seed += 1;
+            numbers(seed, shape.iter().product())
+        })
+    }
+
+    fn bias(&self) -> Option<(Vec<f32>, [usize; 4])> {
+        let shape = self.bias?;
+        Some((numbers(99, shape.iter().product()), shape))
+    }
+
+    fn scale(&self) -> f32 {
+        (self.sizes[0] as f32).sqrt().recip()
+    }
+
+    fn options(&self) -> Options {
+        let [queries, keys] = self.lengths.map(|length| length as i64);
+        let mut options = Options::new(self.scale());
+        options.softcap = self.softcap;
+        options.shift = if self.lower_right { keys - queries } else { 0 };
+        options.lengths = self.keys_of.clone();
+        options.left = self.window.map(|[left, _]| left);
+        options.right = self.window.map(|[_, right]| right);
+        if self.causal {
+            options.right = Some(0);
+        }
+        options
+    }
+
+    /// The same for the definition.
+    fn attention<'a>(&'a self, bias: Option<&'a (Vec<f32>, [usize; 4])>) -> Attention<'a> {
+        Attention {
+            scale: Some(self.scale()),
+            softcap: self.softcap,
+            alignment: if self.lower_right { Alignment::LowerRight } else { Alignment::UpperLeft },
+            causal: self.causal,
+            window: self.window.map(|[left, right]| Window { left: Some(left), right: Some(right) }),
+            lengths: self.keys_of.as_deref(),
+            bias: bias.map(|(numbers, shape)| View::heads_first(numbers, *shape)),
+            ..Attention::default()
+        }
+    }
+}
+
+/// What the card computes: context, `lse`, and the gradients of query, key, value and bias (before it is summed).
+fn on_card(case: &Case, device: &Device, dtype: DType) -> [Vec<f64>; 6] {
+    let shapes = case.shapes();
+    let tensor = |numbers: &[f32], shape: [usize; 4]| {
+        cube(Tensor::<4>::from_data(TensorData::new(numbers.to_vec(), shape), device).cast(dtype))
+    };
+    let data = case.data();
+    let [query, key, value] = [0, 1, 2].map(|i| tensor(&data[i], shapes[i]));
+    let [queries, keys] = case.lengths;
+    let bias = case.bias().map(|(numbers, shape)| {
+        let full = [case.batch, case.heads[0], queries, keys];
+        cube(Tensor::<4>::from_data(TensorData::new(numbers, shape), device).expand(full))
+    });
+    let options = case.options();
+    let out = [case.batch, case.heads[0], queries, case.sizes[1]];
+    let gradient = tensor(&numbers(5, out.iter().product()), out);
+    let found = forward(query.clone(), key.clone(), value.clone(), bias.clone(), &options);
+    let wants_bias = bias.is_some();
+    let gradients = backward(query, key, value, bias, &options, &found, gradient, wants_bias);
+    let Forward { context, stats } = found;
+    let lse = read(stats).chunks(2).map(|row| row[0] + row[1]).collect();
+    let Gradients { query, key, value, bias } = gradients;
+    [read(context), lse, read(query), read(key), read(value), bias.map(read).unwrap_or_default()]
+}
+
+/// The same by the definition. The gradient of the bias is summed where it is broadcast.
+fn by_definition<T: regard_kernels::reference::Real>(case: &Case) -> [Vec<f64>; 6] {
+    let bias = case.bias();
+    let attention = case.attention(bias.as_ref());
+    let shapes = case.shapes();
+    let wide = |numbers: Vec<f32>| numbers.into_iter().map(|x| T::of(x.into())).collect::<Vec<T>>();
+    let [query, key, value] = case.data().map(wide);
+    let found = reference::forward(&attention, shapes, &query, &key, &value);
+    let gradient = wide(numbers(5, found.output.len()));
+    let gradients =
+        reference::backward(&attention, shapes, &query, &key, &value, &found.output, &gradient);
+    let all = [
+        found.output,
+        found.lse,
+        gradients.query,
+        gradients.key,
+        gradients.value,
+        gradients.bias,
+    ];
+    all.map(|numbers| numbers.into_iter().map(|x| x.to_f64()).collect())
+}
+
+/// Sums `full` over the axes on which `shape` has 1.
+fn summed(full: Vec<f64>, whole: [usize; 4], shape: [usize; 4]) -> Vec<f64> {
+    let mut sums = vec![0.0; shape.iter().product()];
+    for (place, x) in full.into_iter().enumerate() {
+        let (mut rest, mut to, mut step) = (place, 0, 1);
+        for axis in (0..4).rev() {
+            let index = rest % whole[axis];
+            rest /= whole[axis];
+            to += if shape[axis] == 1 { 0 } else { index * step };
+            step *= shape[axis];
+        }
+        sums[to] += x;
+    }
+    sums
+}
+
+fn cases() -> Vec<Case> {
+    let plain = Case::new(2, [3, 3], [70, 70], [16, 16]);
+    let two = |left, right| Some([left, right]);
+    vec![
+        plain.clone(),
+        Case::new(1, [1, 1], [1, 1], [1, 1]),
+        Case { causal: true, ..plain.clone() },
+        Case { causal: true, ..Case::new(1, [4, 2], [33, 130], [64, 64]) },
+        Case { causal: true, lower_right: false, ..Case::new(1, [2, 1], [130, 33], [20, 72]) },
+        // Queries before the first key see nothing.
+        Case { causal: true, ..Case::new(1, [2, 2], [130, 33], [8, 24]) },
+        Case { window: two(9, 3), ..Case::new(1, [2, 2], [200, 200], [32, 32]) },
+        Case { causal: true, window: two(70, 0), ..Case::new(2, [4, 1], [150, 150], [128, 64]) },
+        Case { keys_of: Some(vec![5, 0, 70]), ..Case::new(3, [2, 2], [40, 70], [24, 24]) },
+        Case { softcap: Some(3.0), causal: true, ..plain.clone() },
+        Case { bias: Some([1, 3, 70, 70]), ..plain.clone() },
+        Case { bias: Some([2, 1, 1, 70]), softcap: Some(5.0), causal: true, ..plain },
+        Case::new(1, [2, 2], [65, 129], [256, 200]),
+    ]
+}
+
+#[test]
+fn all_numbers_are_those_of_the_definition() {
+    let Some(device) = device() else { return };
+    const NAMES: [&str; 6] = ["context", "lse", "query", "key", "value", "bias"];
+    for case in cases() {
+        let mut card = on_card(&case, &device, DType::F32);
+        if let Some(shape) = case.bias {
+            let whole = [case.batch, case.heads[0], case.lengths[0], case.lengths[1]];
+            card[5] = summed(std::mem::take(&mut card[5]), whole, shape);
+        }
+        let (exact, naive) = (by_definition::<f64>(&case), by_definition::<f32>(&case));
+        for (((name, card), exact), naive) in NAMES.iter().zip(card).zip(exact).zip(naive) {
+            assert_eq!(card.len(), exact.len(), "{name} of {case:?}");
+            // Nothing seen: no lse.
+            let seen = |x: &f64| x.is_finite();
+            let worst = |found: &[f64]| {
+                let pairs = found.iter().zip(&exact).filter(|(_, exact)| seen(exact));
+                pairs.map(|(found, exact)| (found - exact).abs()).fold(0.0, f64::max)
+            };
+            let largest = exact.iter().filter(|x| seen(x)).fold(0.0, |a: f64, x| a.max(x.abs()));
+            let bound = 2.0 * worst(&naive) + 8.0 * f64::from(f32::EPSILON) * largest;
+            let error = worst(&card);
+            println!("{name:8} {:5.2} of its bound", error / bound.max(f64::MIN_POSITIVE));
+            assert!(error <= bound, "{name}: {error:e}, at most {bound:e}, of {case:?}");
+            let hidden = card.iter().zip(&exact).filter(|(_, exact)| !seen(exact));
+            assert!(hidden.map(|(card, _)| card).all(|&lse| lse < -3e38), "{name} of {case:?}");
+        }
+    }
+}
+
+#[test]
+fn half_precision_is_rounded_once() {
+    let Some(device) = device() else { return };
+    let case = Case { causal: true, ..Case::new(1, [2, 1], [100, 100], [64, 64]) };
+    for (dtype, unit) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
+        if !device.supports_dtype(dtype) {
+            println!("skipped: {} has no {dtype:?}", device_name(&device));
+            continue;
+        }
+        let (card, exact) = (on_card(&case, &device, dtype), by_definition::<f64>(&case));
+        for (card, exact) in card.iter().zip(&exact).take(5) {
+            let largest = exact.iter().fold(0.0, |a: f64, x| a.max(x.abs()));
+            let error = card.iter().zip(exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(error <= 6.0 * unit * largest, "{dtype:?}: {error:e} of {largest}");
+        }
+    }
+}
+
+fn device_name(device: &Device) -> String {
+    format!("{device:?}")
+}
+
+#[test]
+fn what_is_hidden_never_matters() {
+    let Some(device) = device() else { return };
+    let case = Case { keys_of: Some(vec![37]), ..Case::new(1, [2, 2], [50, 80], [16, 16]) };
+    let shapes = case.shapes();
+    let [query, key, value] = case.data();
+    let run = |poison: f32| {
+        let (mut key, mut value) = (key.clone(), value.clone());
+        for (numbers, size) in [(&mut key, 16), (&mut value, 16)] {
+            for (place, x) in numbers.iter_mut().enumerate() {
+                if place / size % 80 >= 37 {
+                    *x = poison;
+                }
+            }
+        }
+        let tensor = |numbers: &[f32], shape: [usize; 4]| {
+            cube(Tensor::<4>::from_data(TensorData::new(numbers.to_vec(), shape), &device))
+        };
+        let inputs = [tensor(&query, shapes[0]), tensor(&key, shapes[1]), tensor(&value, shapes[2])];
+        let [q, k, v] = inputs;
+        let options = case.options();
+        let found = forward(q.clone(), k.clone(), v.clone(), None, &options);
+        let gradient = tensor(&numbers(5, 2 * 50 * 16), [1, 2, 50, 16]);
+        let back = backward(q, k, v, None, &options, &found, gradient, false);
+        [found.context, back.query, back.key, back.value].map(read)
+    };
+    let clean = run(0.0);
+    for poison in [f32::NAN, f32::INFINITY, 1e30] {
+        assert!(run(poison) == clean, "{poison} shows");
+    }
+    // The gradients of hidden keys are 0.
+    let rows = clean[2].iter().zip(&clean[3]).enumerate();
+    for (place, (key, value)) in rows.filter(|(place, _)| place / 16 % 80 >= 37) {
+        assert_eq!((*key, *value), (0.0, 0.0), "{place}");
+    }
+}
+
+#[test]
+fn strides_are_read_in_place() {
+    let Some(device) = device() else { return };
+    let case = Case { causal: true, ..Case::new(2, [3, 3], [40, 40], [16, 16]) };
+    let [shape, ..] = case.shapes();
+    let lengths_first = case.data().map(|numbers| {
+        let data = TensorData::new(numbers, shape);
+        Tensor::<4>::from_data(data, &device)
+    });
+    let same = lengths_first.clone().map(|x| {
+        let [b, h, n, d] = x.dims();
+        // [batch, length, heads, size], seen as [batch, heads, length, size].
+        let moved = x.swap_dims(1, 2).reshape([b, n, h * d]);
+        moved.reshape([b, n, h, d]).swap_dims(1, 2)
+    });
+    let run = |inputs: [Tensor<4>; 3]| {
+        let [q, k, v] = inputs.map(cube);
+        read(forward(q, k, v, None, &case.options()).context)
+    };
+    assert_eq!(run(lengths_first), run(same));
+}

@@ -29,8 +29,8 @@ pub(super) fn read(
         ));
     }
     match plan {
-        KernelPlan::Dot { scale } | KernelPlan::Projected { scale } => {
-            dot(problem, attention, scale)
+        KernelPlan::Dot { scale } | KernelPlan::Projected { scale } | KernelPlan::Card { scale } => {
+            dot(problem, attention, plan, scale)
         }
         KernelPlan::Additive => additive(problem, attention),
     }
@@ -74,7 +74,12 @@ impl Attention {
     }
 }
 
-fn dot(problem: &mut Problem<'_>, attention: &Attention, scale: f64) -> Result<Attended, Unserved> {
+fn dot(
+    problem: &mut Problem<'_>,
+    attention: &Attention,
+    plan: KernelPlan,
+    scale: f64,
+) -> Result<Attended, Unserved> {
     let query = attention.score.prepared_query(problem.query.clone());
     let sink = match &attention.normalize {
         Normalize::Sink(sink) => {
@@ -112,7 +117,14 @@ fn dot(problem: &mut Problem<'_>, attention: &Attention, scale: f64) -> Result<A
     let alibi = problem.call.alibi;
     let (mask, grid) = (&problem.mask, &problem.grid);
     let options = attention.dot_options(scale, mask, grid, alibi, &mut problem.call);
-    let (context, lse, observed) = bridge::dot_attention(inputs, options, &problem.call.observe);
+    let (context, lse, observed) = match plan {
+        #[cfg(feature = "gpu")]
+        KernelPlan::Card { .. } => {
+            let (context, lse) = bridge::card::attention(inputs, &options);
+            (context, lse, Observed::default())
+        }
+        _ => bridge::dot_attention(inputs, options, &problem.call.observe),
+    };
     let finite = || {
         let finite = lse.clone().detach().lower_elem(f32::INFINITY);
         finite.all().into_scalar::<bool>()

@@ -38,6 +38,7 @@ impl Problem<'_> {
         }
         let asked = Asked {
             tensors: bridge::serves(&self.query),
+            card: bridge::card_serves(&self.query),
             sizes: [self.query.dims()[3], self.value.dims()[3]],
             mask: &self.mask,
             grid: &self.grid,

@@ -5,8 +5,10 @@
 //! | dot, scaled dot, general, scaled general, cosine, any that [says so](ScoreFunction::form) | softmax, sink | any | grouped heads, softcap, bias, ALiBi, dropout, any [`Observe`] | [`KernelPlan::Dot`] |
 //! | dot, scaled dot | softmax | any | in a [`MultiHead`], also with rotary positions, RMS norm of queries and keys, a gate: the same, but no bias and [`Observe::Nothing`] | [`KernelPlan::Projected`] |
 //! | additive, weight-normed additive, any that says so | softmax | padding | grouped heads, bias, any [`Observe`] | [`KernelPlan::Additive`] |
+//! | as `Dot`, on a graphics card | softmax | causal, window, padding | grouped heads, softcap, bias | [`KernelPlan::Card`] |
 //!
-//! All of them serve `f32` on the Flex backend with the feature `kernels`. A plan is made without looking at the numbers: a
+//! The first three serve `f32` on the Flex backend with the feature `kernels`, the last one f32, f16 and bfloat16 on devices of the features
+//! `wgpu` and `cuda`. A plan is made without looking at the numbers: a
 //! sink that is not finite, and a bias of `-∞` beside keys, values or scores that are not finite, take the plain path
 //! afterwards ([`Unserved::NotFinite`]).
 //!
@@ -44,6 +46,11 @@ pub enum KernelPlan {
     },
     /// The additive score, softmax and reading in one operation.
     Additive,
+    /// [`KernelPlan::Dot`] on a graphics card.
+    Card {
+        /// The factor of the products.
+        scale: f64,
+    },
 }
 
 impl fmt::Display for KernelPlan {
@@ -52,6 +59,7 @@ impl fmt::Display for KernelPlan {
             Self::Dot { .. } => "the dot-product kernel",
             Self::Projected { .. } => "the dot-product kernel, projections included",
             Self::Additive => "the additive kernel",
+            Self::Card { .. } => "the dot-product kernel for graphics cards",
         })
     }
 }
@@ -78,7 +86,9 @@ pub enum Unserved {
     Size(usize),
     /// A mask that the additive kernel does not know.
     Mask,
-    /// An option that the additive kernel does not know.
+    /// A mask that the kernel for graphics cards does not know.
+    CardMask,
+    /// An option that the kernel does not know.
     Around(&'static str),
     /// Talking heads or Shaw's vectors for values, which act on scores and weights.
     BetweenWords,
@@ -103,6 +113,7 @@ impl Unserved {
                 bridge::MAX_SIZE
             ),
             Self::Mask => "a mask other than padding".to_owned(),
+            Self::CardMask => "a mask other than causal, window and padding on a card".to_owned(),
             Self::Around(what) | Self::NotFinite(what) => (*what).to_owned(),
             Self::Changed => "heads that are changed or recorded".to_owned(),
             Self::BetweenWords => "talking heads or Shaw's vectors for values".to_owned(),
@@ -137,6 +148,8 @@ impl Unserved {
 pub(crate) struct Asked<'a> {
     /// Whether kernels accept these tensors.
     pub(crate) tensors: bool,
+    /// Whether the kernel for graphics cards does.
+    pub(crate) card: bool,
     /// The sizes of a query and of a value.
     pub(crate) sizes: [usize; 2],
     /// All masks that hide keys.
@@ -157,7 +170,7 @@ impl KernelPlan {
     ) -> Result<Self, Unserved> {
         let no = |no: bool, unserved: Unserved| if no { Err(unserved) } else { Ok(()) };
         no(call.path == Path::Plain, Unserved::Asked)?;
-        no(!asked.tensors, Unserved::Tensors)?;
+        no(!asked.tensors && !asked.card, Unserved::Tensors)?;
         no(asked.between, Unserved::BetweenWords)?;
         no(changed::concerns(), Unserved::Changed)?;
         no(attention.predictor.is_some(), Unserved::Predictor)?;
@@ -176,15 +189,24 @@ impl KernelPlan {
                     Sizes::Made { key, .. } => key,
                     _ => query_size,
                 };
-                match [size, value_size]
-                    .into_iter()
-                    .find(|&size| size > bridge::MAX_SIZE)
-                {
-                    Some(size) => Err(Unserved::Size(size)),
-                    None => Ok(Self::Dot { scale }),
+                let largest = size.max(value_size);
+                no(largest > bridge::MAX_SIZE, Unserved::Size(largest))?;
+                if !asked.card {
+                    return Ok(Self::Dot { scale });
                 }
+                let sink = matches!(normalize, Normalize::Sink(_));
+                let drops = attention.dropout > 0.0 && call.noise.is_some();
+                let observes = call.observe != Observe::Nothing;
+                no(sink, Unserved::Normalizer(normalize.name()))?;
+                no(drops, Unserved::Around("dropout on the weights"))?;
+                no(asked.alibi, Unserved::Around("ALiBi"))?;
+                no(observes, Unserved::Around("observing on a card"))?;
+                let mask = asked.mask.for_kernel(asked.grid, None);
+                no(!mask.is_band(), Unserved::CardMask)?;
+                Ok(Self::Card { scale })
             }
             KernelForm::Additive => {
+                no(asked.card, Unserved::Tensors)?;
                 no(!matches!(normalize, Normalize::Softmax(_)), of_normalizer)?;
                 let known = match &asked.mask.0 {
                     Rule::All => true,
@@ -265,6 +287,7 @@ impl Attention {
         };
         let asked = Asked {
             tensors: bridge::serves(query),
+            card: bridge::card_serves(query),
             sizes: [query_size, value_size],
             mask: &(self.mask.clone() & call.mask.clone()),
             grid: &grid,

@@ -60,6 +60,12 @@ pub fn without_kernels<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Whether kernels are suspended: never.
+#[cfg(feature = "gpu")]
+pub(super) fn suspended() -> bool {
+    false
+}
+
 /// Whether the fused operations can take `tensor`: never.
 pub(super) fn takes<const D: usize>(_tensor: &Tensor<D>) -> bool {
     false

@@ -58,6 +58,12 @@ pub fn without_kernels<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Whether the fused operations are suspended on this thread ([`without_kernels`]).
+#[cfg(feature = "gpu")]
+pub(super) fn suspended() -> bool {
+    SUSPENDED.get()
+}
+
 /// Whether the fused operations can take `tensor`: it is `f32` on the Flex backend, with or without
 /// autodiff, and they are not suspended ([`without_kernels`]).
 pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {

@@ -22,7 +22,7 @@
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
-//! operations; without the feature `kernels` all do. Both give the same numbers up to rounding. Like Burn's own operations, these panic when
+//! operations; without the feature `kernels` all do. On graphics cards dot-product attention has a kernel of its own (`card.rs`). Both give the same numbers up to rounding. Like Burn's own operations, these panic when
 //! shapes do not fit, and say which.
 
 // Without kernels, the type of tensors that they could read has no values: code that handles one is never reached.
@@ -40,6 +40,8 @@
 mod activation;
 mod additive;
 mod batch_norm;
+#[cfg(feature = "gpu")]
+pub(crate) mod card;
 mod cell;
 mod convolution;
 mod dot;
@@ -94,6 +96,17 @@ use burn::tensor::{Bool, Tensor};
 /// Whether the fused operations accept `tensor`: it is `f32` on the Flex backend.
 pub(crate) fn serves<const D: usize>(tensor: &Tensor<D>) -> bool {
     fused::takes(tensor)
+}
+
+/// Whether the kernel for graphics cards accepts `tensor`.
+pub(crate) fn card_serves<const D: usize>(tensor: &Tensor<D>) -> bool {
+    #[cfg(feature = "gpu")]
+    return card::takes(tensor);
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = tensor;
+        false
+    }
 }
 
 /// The flags of a mask, 1 for true.

@@ -512,6 +512,7 @@ impl MultiHead {
         let of_values = self.position.as_ref().and_then(Position::values);
         let asked = Asked {
             tensors: bridge::serves(x),
+            card: bridge::card_serves(x),
             sizes: [self.sizes.head, self.sizes.value],
             mask: &(self.attention.mask().clone() & call.mask.clone()),
             grid: &grid,

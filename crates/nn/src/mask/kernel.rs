@@ -84,6 +84,12 @@ fn conjuncts<'a>(rule: &'a Rule, leaves: &mut Vec<&'a Rule>) {
 }
 
 impl KernelMask {
+    /// Whether it is causality, a window and lengths alone.
+    pub(crate) fn is_band(&self) -> bool {
+        let known = self.prefix.is_none() && self.documents.is_none();
+        known && self.blocks.is_none() && self.keep.is_none()
+    }
+
     /// Sets the option for `rule`, if the kernel has one that is still free. `shift` is the position of the first query,
     /// once it is decided.
     fn takes(

@@ -39,15 +39,26 @@ pub fn backward(
     wants_bias: bool,
 ) -> Gradients {
     let sizes = Sizes::of(&query, &key, &value);
-    let Sizes { batch, heads, queries, .. } = sizes;
+    let Sizes {
+        batch,
+        heads,
+        queries,
+        ..
+    } = sizes;
     let (client, device) = (query.client.clone(), query.device.clone());
     let new = |shape: [usize; 4], dtype: DType| {
         empty_device_contiguous_dtype(client.clone(), device.clone(), Shape::from(shape), dtype)
     };
     let found = Gradients {
         query: new([batch, heads, queries, sizes.size], query.dtype),
-        key: new([batch, sizes.key_heads, sizes.keys, sizes.size], query.dtype),
-        value: new([batch, sizes.key_heads, sizes.keys, sizes.value_size], query.dtype),
+        key: new(
+            [batch, sizes.key_heads, sizes.keys, sizes.size],
+            query.dtype,
+        ),
+        value: new(
+            [batch, sizes.key_heads, sizes.keys, sizes.value_size],
+            query.dtype,
+        ),
         bias: wants_bias.then(|| new([batch, heads, queries, sizes.keys], DType::F32)),
     };
     let form = Form::new(&query, &sizes, options.softcap.is_some(), bias.is_some());
@@ -57,7 +68,11 @@ pub fn backward(
     let dtype = elem(&query);
     delta_kernel::launch(
         &client,
-        CubeCount::Static(queries.div_ceil(SIDE * SIDE) as u32, heads as u32, batch as u32),
+        CubeCount::Static(
+            queries.div_ceil(SIDE * SIDE) as u32,
+            heads as u32,
+            batch as u32,
+        ),
         CubeDim::new_1d((SIDE * SIDE) as u32),
         AddressType::U32,
         forward.context.clone().into_tensor_arg(),
@@ -85,7 +100,10 @@ pub fn backward(
         found.query.clone().into_tensor_arg(),
         written.into_tensor_arg(),
         options.band(),
-        Form { written: wants_bias, ..form },
+        Form {
+            written: wants_bias,
+            ..form
+        },
         dtype,
     );
     key_kernel::launch(
@@ -253,7 +271,15 @@ fn query_kernel<E: Float>(
         );
         at += tile as i32;
     }
-    write::<E>(&sums, query_gradient, batch, head, first_query, r, form.size);
+    write::<E>(
+        &sums,
+        query_gradient,
+        batch,
+        head,
+        first_query,
+        r,
+        form.size,
+    );
 }
 
 #[cube(launch, address_type = "dynamic")]
@@ -360,7 +386,8 @@ fn key_kernel<E: Float>(
                     );
                     let hidden = score <= HIDDEN;
                     let weight = ((score - stats[place * 2]) - stats[place * 2 + 1]).exp();
-                    let of_product = weight * (of_weights[n] - delta[place]) * slope(scores[n], &band, form);
+                    let of_product =
+                        weight * (of_weights[n] - delta[place]) * slope(scores[n], &band, form);
                     of_weights[n] = select(hidden, 0.0f32, of_product);
                     weights[row * pitch + column] = select(hidden, 0.0f32, weight);
                 }
@@ -399,6 +426,22 @@ fn key_kernel<E: Float>(
             at += tile as i32;
         }
     }
-    write::<E>(&key_sums, key_gradient, batch, key_head, first_key, r, form.size);
-    write::<E>(&value_sums, value_gradient, batch, key_head, first_key, r, form.value_size);
+    write::<E>(
+        &key_sums,
+        key_gradient,
+        batch,
+        key_head,
+        first_key,
+        r,
+        form.size,
+    );
+    write::<E>(
+        &value_sums,
+        value_gradient,
+        batch,
+        key_head,
+        first_key,
+        r,
+        form.value_size,
+    );
 }

@@ -34,7 +34,12 @@ pub fn forward(
     options: &Options,
 ) -> Forward {
     let sizes = Sizes::of(&query, &key, &value);
-    let Sizes { batch, heads, queries, .. } = sizes;
+    let Sizes {
+        batch,
+        heads,
+        queries,
+        ..
+    } = sizes;
     let (client, device) = (query.client.clone(), query.device.clone());
     let new = |shape: [usize; 4], dtype: DType| {
         empty_device_contiguous_dtype(client.clone(), device.clone(), Shape::from(shape), dtype)

@@ -92,7 +92,11 @@ impl Options {
             Some(lengths) => lengths.iter().map(|&length| length.min(keys)).collect(),
             None => vec![keys; batch],
         };
-        assert_eq!(lengths.len(), batch, "`lengths` has an entry for each of the batch");
+        assert_eq!(
+            lengths.len(),
+            batch,
+            "`lengths` has an entry for each of the batch"
+        );
         let handle = like.client.create_from_slice(u32::as_bytes(&lengths));
         let (client, device) = (like.client.clone(), like.device.clone());
         CubeTensor::new_contiguous(client, device, [batch].into(), handle, DType::U32)
@@ -145,12 +149,19 @@ impl Sizes {
             size: q[3],
             value_size: v[3],
         };
-        let fit = k == [q[0], k[1], k[2], q[3]] && v[..3] == k[..3] && q[1].is_multiple_of(k[1].max(1));
+        let fit =
+            k == [q[0], k[1], k[2], q[3]] && v[..3] == k[..3] && q[1].is_multiple_of(k[1].max(1));
         let types = [query.dtype, key.dtype, value.dtype] == [query.dtype; 3];
-        assert!(fit && types, "query {q:?}, key {k:?} and value {v:?} do not fit");
+        assert!(
+            fit && types,
+            "query {q:?}, key {k:?} and value {v:?} do not fit"
+        );
         let full = [q, k, v].iter().flatten().all(|&size| size > 0);
         let small = sizes.size <= MAX_SIZE && sizes.value_size <= MAX_SIZE;
-        assert!(full && small, "query {q:?}, key {k:?}, value {v:?}: empty, or too large a size");
+        assert!(
+            full && small,
+            "query {q:?}, key {k:?}, value {v:?}: empty, or too large a size"
+        );
         sizes
     }
 }

@@ -9,6 +9,8 @@ use crate::{SIDE, Sizes};
 
 /// A score that is at most this is hidden. Infinities are avoided, as WGSL knows none.
 pub(crate) const HIDDEN: f32 = -3.0e38;
+/// The least score of a key that is seen, under a bias.
+const LEAST: f32 = -2.9e38;
 /// The score of a hidden key.
 pub(crate) const LOWEST: f32 = -3.2e38;
 
@@ -262,7 +264,9 @@ pub(crate) fn score(
     let mut score = bent(product, band, form);
     if comptime!(form.biased) {
         let place = bias_start + query * bias.stride(2) + key * bias.stride(3);
-        score += bias[select(seen, place, 0usize)];
+        let bias = bias[select(seen, place, 0usize)];
+        // The lowest number of all is a bias, too; -∞ alone hides.
+        score = select(bias >= f32::MIN, max(score + bias, LEAST), LOWEST);
     }
     select(seen, score, LOWEST)
 }

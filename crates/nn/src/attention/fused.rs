@@ -29,9 +29,9 @@ pub(super) fn read(
         ));
     }
     match plan {
-        KernelPlan::Dot { scale } | KernelPlan::Projected { scale } | KernelPlan::Card { scale } => {
-            dot(problem, attention, plan, scale)
-        }
+        KernelPlan::Dot { scale }
+        | KernelPlan::Projected { scale }
+        | KernelPlan::Card { scale } => dot(problem, attention, plan, scale),
         KernelPlan::Additive => additive(problem, attention),
     }
 }

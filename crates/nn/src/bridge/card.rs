@@ -41,17 +41,32 @@ pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
 /// The context `[batch, heads, queries, value size]`, with gradients to every input, and the `lse` `[batch, heads, queries]` without.
 /// There are no empty inputs, and none of the options that [`KernelMask::is_band`](crate::mask::KernelMask::is_band) excludes.
 pub(crate) fn attention(inputs: DotInputs, options: &DotOptions) -> (Tensor<4>, Tensor<3>) {
-    let DotInputs { query, key, value, bias, .. } = inputs;
+    let DotInputs {
+        query,
+        key,
+        value,
+        bias,
+        ..
+    } = inputs;
     let [batch, heads, queries, _] = query.dims();
     let keys = key.dims()[2];
     // The gradient of a bias is summed where it is broadcast by that of `expand`.
     let bias = bias.map(|bias| bias.cast(DType::F32).expand([batch, heads, queries, keys]));
     let options = kernel(options, queries, keys);
-    let inputs: Vec<_> = [query, key, value].into_iter().chain(bias).map(Tensor::into_dispatch).collect();
+    let inputs: Vec<_> = [query, key, value]
+        .into_iter()
+        .chain(bias)
+        .map(Tensor::into_dispatch)
+        .collect();
     let (context, stats) = run(inputs, options);
-    let lse = Tensor::<4>::from_dispatch(stats).sum_dim(3).reshape([batch, heads, queries]);
+    let lse = Tensor::<4>::from_dispatch(stats)
+        .sum_dim(3)
+        .reshape([batch, heads, queries]);
     let hidden = lse.clone().lower_equal_elem(HIDDEN);
-    (Tensor::from_dispatch(context), lse.mask_fill(hidden, f32::NEG_INFINITY))
+    (
+        Tensor::from_dispatch(context),
+        lse.mask_fill(hidden, f32::NEG_INFINITY),
+    )
 }
 
 /// The options of the kernel.
@@ -75,15 +90,20 @@ fn kernel(options: &DotOptions, queries: usize, keys: usize) -> Options {
 }
 
 fn run(inputs: Vec<DispatchTensor>, options: Options) -> (DispatchTensor, DispatchTensor) {
-    let context = inputs.iter().fold(DispatchAutodiffContext::Disabled, |context, input| {
-        context.merge(input.autodiff)
-    });
+    let context = inputs
+        .iter()
+        .fold(DispatchAutodiffContext::Disabled, |context, input| {
+            context.merge(input.autodiff)
+        });
     let plain = |tensor| DispatchTensor {
         kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
         autodiff: DispatchAutodiffContext::Disabled,
     };
     if context == DispatchAutodiffContext::Disabled {
-        let inputs: Vec<_> = inputs.into_iter().map(|input| primitive(input.kind)).collect();
+        let inputs: Vec<_> = inputs
+            .into_iter()
+            .map(|input| primitive(input.kind))
+            .collect();
         let Forward { context, stats } = compute(&inputs, &options);
         return (plain(context), plain(stats));
     }
@@ -137,13 +157,21 @@ fn record<const N: usize>(inputs: [Tracked; N], options: Options) -> (Tracked, P
         primitives.push(primitive);
         guard
     });
-    let prepared = Step.prepare::<NoCheckpointing>(guards).compute_bound().stateful();
+    let prepared = Step
+        .prepare::<NoCheckpointing>(guards)
+        .compute_bound()
+        .stateful();
     let found = compute(&primitives, &options);
     let (context, stats) = (found.context.clone(), found.stats.clone());
     let context = match prepared {
-        OpsKind::Tracked(prepared) => {
-            prepared.finish(State { inputs: primitives, options, found }, context)
-        }
+        OpsKind::Tracked(prepared) => prepared.finish(
+            State {
+                inputs: primitives,
+                options,
+                found,
+            },
+            context,
+        ),
         OpsKind::UnTracked(prepared) => prepared.finish(context),
     };
     (context, stats)
@@ -164,13 +192,24 @@ impl<const N: usize> Backward<Cube, N> for Step {
     type State = State;
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let State { inputs, options, found } = ops.state;
+        let State {
+            inputs,
+            options,
+            found,
+        } = ops.state;
         let gradient = grads.consume::<Cube>(&ops.node);
         let wants_bias = ops.parents.get(3).is_some_and(Option::is_some);
         let [query, key, value] = [0, 1, 2].map(|at| inputs[at].clone());
         let bias = inputs.get(3).cloned();
-        let found = backward(query, key, value, bias, &options, &found, gradient, wants_bias);
-        let all = [Some(found.query), Some(found.key), Some(found.value), found.bias];
+        let found = backward(
+            query, key, value, bias, &options, &found, gradient, wants_bias,
+        );
+        let all = [
+            Some(found.query),
+            Some(found.key),
+            Some(found.value),
+            found.bias,
+        ];
         for (parent, gradient) in ops.parents.into_iter().zip(all) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
                 grads.register::<Cube>(parent.id, gradient);

@@ -167,17 +167,22 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/api/trace/{id}/gradients", get(all_gradients))
         .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
-        .route("/api/trace/{id}/generation/picture", get(generation_file))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
-        .route("/api/trace/{id}/picture", get(picture))
         .route("/api/explain", get(explainable))
         .route("/api/explain/{name}", get(explain))
-        .route("/api/explain/{name}/picture/{format}", get(explained_file))
         .route("/api/look", post(look))
-        .route("/api/table", post(table))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
+}
+
+/// Views as files. A page without a server draws them by itself.
+pub fn files() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/trace/{id}/picture", get(picture))
+        .route("/api/trace/{id}/generation/picture", get(generation_file))
+        .route("/api/explain/{name}/picture/{format}", get(explained_file))
+        .route("/api/table", post(table))
 }
 
 /// What a view is of. Lists such as `heads` are numbers and ranges, `0,2-3`; an empty list of heads is all of them.

@@ -116,6 +116,7 @@ pub fn serve(
 /// The routes, for those who may ask.
 fn guarded(app: Arc<api::App>, max_body: usize) -> Router {
     api::routes()
+        .merge(api::files())
         .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
         .layer(DefaultBodyLimit::max(max_body))
         .with_state(app)

@@ -108,6 +108,13 @@ pub struct Registry {
 }
 
 impl Registry {
+    /// Without architectures: a program that needs few of them names these, and is smaller.
+    pub fn empty() -> Self {
+        Self {
+            architectures: vec![],
+        }
+    }
+
     /// The same registry with one more architecture, which replaces one of the same name.
     pub fn with(mut self, architecture: Architecture) -> Self {
         let name = architecture.kind.name;

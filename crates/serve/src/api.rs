@@ -149,14 +149,7 @@ fn bad(sentence: impl Into<String>) -> Refusal {
 
 /// The routes, open to everyone.
 pub fn routes() -> Router<Arc<App>> {
-    let mut router = Router::new();
-    for (path, kind, content) in FILES {
-        router = router.route(
-            path,
-            get(move || async move { ([(header::CONTENT_TYPE, kind)], content) }),
-        );
-    }
-    router
+    Router::new()
         .route("/api/traces", get(traces))
         .route("/api/trace/{id}/overview", get(overview))
         .route("/api/trace/{id}/axes", get(axes))
@@ -176,9 +169,16 @@ pub fn routes() -> Router<Arc<App>> {
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
 }
 
-/// Views as files. A page without a server draws them by itself.
+/// The page, and views as files. A page without a server draws these by itself.
 pub fn files() -> Router<Arc<App>> {
-    Router::new()
+    let mut router = Router::new();
+    for (path, kind, content) in FILES {
+        router = router.route(
+            path,
+            get(move || async move { ([(header::CONTENT_TYPE, kind)], content) }),
+        );
+    }
+    router
         .route("/api/trace/{id}/picture", get(picture))
         .route("/api/trace/{id}/generation/picture", get(generation_file))
         .route("/api/explain/{name}/picture/{format}", get(explained_file))

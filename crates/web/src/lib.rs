@@ -1,6 +1,6 @@
 //! regard in the browser: the page of its viewer, with models and worked examples that compute there.
 //!
-//! `.ci/web` builds the page as a folder (`target/web`) that any server of files can serve. The page asks a worker (`worker.js`) what it
+//! `.ci/web` builds the page as a folder (`target/page`) that any server of files can serve. The page asks a worker (`worker.js`) what it
 //! would ask `regard serve`; the worker asks a [`Viewer`](browser::Viewer), which answers by [`regard_serve::Local`].
 //!
 //! | model | does |
@@ -17,14 +17,14 @@ use std::error::Error;
 
 use burn::tensor::Device;
 use regard_explain::Explanations;
-use regard_models::{TransformerConfig, vision::CaptionerConfig};
+use regard_models::{TransformerConfig, image::CaptionerConfig};
 use regard_serve::{
     Contents, Local, Model,
     models::{Translations, captions},
 };
 use regard_train::{
-    Architecture, ImageCaptioner, Registry, Translator,
-    tasks::{Captioning, Task, Translation},
+    ImageCaptioner, Translator, model_from_bytes,
+    tasks::{Captioning, Translation},
 };
 
 /// Looks of the model that are kept.
@@ -51,12 +51,18 @@ fn open(name: &str, bytes: &[u8]) -> Result<Box<dyn Model>, Refused> {
     let device = &Device::flex();
     Ok(match name {
         "multi30k-en-de" => {
-            let (model, description) = of::<Translation>(name, bytes, device)?;
+            let (model, description) = model_from_bytes::<TransformerConfig, Translation>(
+                "transformer",
+                bytes,
+                name,
+                device,
+            )?;
             let translator = Translator::new(model, description, device).looking(true);
             Box::new(Translations::new(name, translator))
         }
         "scenes-captioner" => {
-            let (model, description) = of::<Captioning>(name, bytes, device)?;
+            let (model, description) =
+                model_from_bytes::<CaptionerConfig, Captioning>("captioner", bytes, name, device)?;
             captions(name, ImageCaptioner::new(model, description, device))
         }
         _ => {
@@ -65,20 +71,4 @@ fn open(name: &str, bytes: &[u8]) -> Result<Box<dyn Model>, Refused> {
             );
         }
     })
-}
-
-fn of<T: Task>(
-    name: &str,
-    bytes: &[u8],
-    device: &Device,
-) -> Result<(T::Model, T::Description), Refused> {
-    // Those of the models alone: the page is smaller without the others.
-    let registry = Registry::empty()
-        .with(Architecture::new::<TransformerConfig, Translation>(
-            "transformer",
-        ))
-        .with(Architecture::new::<CaptionerConfig, Captioning>(
-            "captioner",
-        ));
-    Ok(registry.from_bytes::<T>(bytes, name, device)?)
 }

@@ -29,7 +29,7 @@ fn repository() -> PathBuf {
 
 /// The folder of the page, or `None` with a line that says so where it was not built.
 fn built() -> Option<PathBuf> {
-    let folder = repository().join("target/web");
+    let folder = repository().join("target/page");
     if folder.join("regard_web_bg.wasm").is_file() {
         return Some(folder);
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router, middleware};
+use axum::{Json, Router};
 use regard_trace::diagnose::{flow_from, log, rollout, stacks};
 use regard_trace::{AttentionMap, LongMap, Trace};
 use regard_view::Heatmap;
@@ -26,7 +26,6 @@ use crate::data::{self, Axes, Direction, Entry, Heads, MOST_SIDE, Pool};
 use crate::entries::Entries;
 use crate::export::{self, Format, Source, View};
 use crate::files::FILES;
-use crate::guard::guard;
 use crate::long::{self, Late, Long, Part};
 use crate::worker::{Unanswered, Worker};
 use crate::{Continuation, Explained, Explainer, GradientMap, Input, QueryKeys, QueryPlace};
@@ -44,6 +43,8 @@ pub const IMAGE_SIDE: usize = 1024;
 pub struct App {
     pub token: Option<String>,
     pub port: u16,
+    /// Whether there are threads, for what may take long.
+    pub threads: bool,
     pub entries: Arc<Entries>,
     pub other: OtherText,
     pub worker: Option<Worker>,
@@ -52,8 +53,23 @@ pub struct App {
 }
 
 impl App {
-    pub fn permits() -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(AT_ONCE))
+    /// Without a token.
+    pub fn new(
+        entries: Arc<Entries>,
+        worker: Option<Worker>,
+        explainer: Option<Box<dyn Explainer>>,
+        threads: bool,
+    ) -> Self {
+        Self {
+            token: None,
+            port: 0,
+            threads,
+            entries,
+            other: OtherText::default(),
+            worker,
+            explainer: explainer.map(Arc::from),
+            permits: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 
     fn entry(&self, id: u64) -> Result<Arc<Entry>, Refusal> {
@@ -73,11 +89,14 @@ impl App {
         (self.explainer.clone()).ok_or_else(|| Refusal(StatusCode::NOT_FOUND, sentence.to_owned()))
     }
 
-    /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more.
+    /// Runs what may take long on a thread of its own, a few at a time, even if nobody waits for it any more. Without threads: at once.
     async fn compute<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
+        if !self.threads {
+            return work();
+        }
         let failed = || {
             Refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -128,16 +147,9 @@ fn bad(sentence: impl Into<String>) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, sentence.into())
 }
 
-/// The server's routes.
-pub fn router(app: Arc<App>, max_body: usize) -> Router {
-    let mut router = Router::new();
-    for (path, kind, content) in FILES {
-        router = router.route(
-            path,
-            get(move || async move { ([(header::CONTENT_TYPE, kind)], content) }),
-        );
-    }
-    router
+/// The routes, open to everyone.
+pub fn routes() -> Router<Arc<App>> {
+    Router::new()
         .route("/api/traces", get(traces))
         .route("/api/trace/{id}/overview", get(overview))
         .route("/api/trace/{id}/axes", get(axes))
@@ -148,20 +160,29 @@ pub fn router(app: Arc<App>, max_body: usize) -> Router {
         .route("/api/trace/{id}/gradients", get(all_gradients))
         .route("/api/trace/{id}/gradient", get(gradient))
         .route("/api/trace/{id}/generation", get(generation))
-        .route("/api/trace/{id}/generation/picture", get(generation_file))
         .route("/api/trace/{id}/rollout", get(joint))
         .route("/api/trace/{id}/flow", get(flowed))
         .route("/api/trace/{id}/training", get(training))
-        .route("/api/trace/{id}/picture", get(picture))
         .route("/api/explain", get(explainable))
         .route("/api/explain/{name}", get(explain))
-        .route("/api/explain/{name}/picture/{format}", get(explained_file))
         .route("/api/look", post(look))
-        .route("/api/table", post(table))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
-        .layer(middleware::from_fn_with_state(app.clone(), guard))
-        .layer(DefaultBodyLimit::max(max_body))
-        .with_state(app)
+}
+
+/// The page, and views as files. A page without a server draws these by itself.
+pub fn files() -> Router<Arc<App>> {
+    let mut router = Router::new();
+    for (path, kind, content) in FILES {
+        router = router.route(
+            path,
+            get(move || async move { ([(header::CONTENT_TYPE, kind)], content) }),
+        );
+    }
+    router
+        .route("/api/trace/{id}/picture", get(picture))
+        .route("/api/trace/{id}/generation/picture", get(generation_file))
+        .route("/api/explain/{name}/picture/{format}", get(explained_file))
+        .route("/api/table", post(table))
 }
 
 /// What a view is of. Lists such as `heads` are numbers and ranges, `0,2-3`; an empty list of heads is all of them.

@@ -16,8 +16,19 @@ pub struct Entries {
 impl Entries {
     /// With these traces, and room for as many looks.
     pub fn new(opened: Vec<Opened>, kept_looks: usize) -> Self {
-        let next = AtomicU64::new(opened.len() as u64);
-        let opened = opened.into_iter().zip(0..);
+        let entries = Self {
+            list: RwLock::default(),
+            next: AtomicU64::new(0),
+            kept_looks: kept_looks.max(1),
+        };
+        entries.add(opened);
+        entries
+    }
+
+    /// Adds these traces, and gives the number of the first.
+    pub fn add(&self, opened: Vec<Opened>) -> u64 {
+        let first = self.next.fetch_add(opened.len() as u64, Ordering::Relaxed);
+        let opened = opened.into_iter().zip(first..);
         let entries = opened.map(|(one, id)| {
             let mut entry = match one.long {
                 Some(long) => Entry::long(id, one.name, long),
@@ -26,11 +37,9 @@ impl Entries {
             entry.training = one.training;
             Arc::new(entry)
         });
-        Self {
-            list: RwLock::new(entries.collect()),
-            next,
-            kept_looks: kept_looks.max(1),
-        }
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        list.extend(entries);
+        first
     }
 
     /// All of them.

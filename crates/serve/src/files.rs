@@ -1,7 +1,7 @@
 //! The files of the page.
 
 /// Path, media type and content.
-pub const FILES: [(&str, &str, &str); 19] = [
+pub const FILES: [(&str, &str, &str); 21] = [
     (
         "/",
         "text/html; charset=utf-8",
@@ -21,6 +21,16 @@ pub const FILES: [(&str, &str, &str); 19] = [
         "/common.js",
         "text/javascript; charset=utf-8",
         include_str!("page/common.js"),
+    ),
+    (
+        "/elements.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/elements.js"),
+    ),
+    (
+        "/here.js",
+        "text/javascript; charset=utf-8",
+        include_str!("page/here.js"),
     ),
     (
         "/map.js",

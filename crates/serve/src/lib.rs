@@ -32,6 +32,8 @@
 //! | [`Explainer`] | worked examples |
 //! | [`Contents`] | what is served |
 //! | [`Config`] | address, token, limits |
+//! | [`Local`] | the same answers without a server, for a page that computes in the browser |
+//! | `models` | with the feature of that name: the models of regard as a [`Model`] |
 //! | [`Opened`] | a trace, or the log of a training, with a name |
 //!
 //! # Safety on a network
@@ -39,45 +41,50 @@
 //! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
 //! a map is sent in at most 1,024 x 1,024 cells, four views are computed at a time, and connections are limited in number and in time.
 #![deny(missing_docs)]
+// The server and what it alone uses are missing in a browser.
+#![cfg_attr(target_family = "wasm", allow(dead_code, unused_imports))]
 
 mod api;
 mod changes;
 mod config;
+#[cfg(not(target_family = "wasm"))]
 mod connections;
 mod data;
 mod entries;
 mod explain;
 mod export;
 mod files;
+#[cfg(not(target_family = "wasm"))]
 mod guard;
+mod local;
 mod long;
 mod model;
+#[cfg(feature = "models")]
+pub mod models;
+#[cfg(not(target_family = "wasm"))]
+mod server;
 mod standalone;
 mod worker;
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use regard_trace::diagnose::log;
 use regard_trace::{LongTrace, Trace, TraceError};
-use tokio::net::TcpListener;
-use tokio::sync::Notify;
 
 pub use config::{Config, ServeError, TOKEN_LENGTH};
 pub use explain::{
     Control, ControlKind, Explainable, Explained, ExplainedGroup, ExplainedStep, Explainer,
 };
+pub use local::{Answer, Local};
 pub use model::{
     AblatedHead, Ablation, Alternative, Change, Continuation, Generation, GradientMap, Gradients,
     Hypothesis, Input, InputKind, Model, Proposed, QueryPlace, Seen,
 };
 pub use regard_kernels::stack::{GivenWeights, QueryKeys};
+#[cfg(not(target_family = "wasm"))]
+pub use server::{Running, Stop, serve};
 pub use standalone::page;
-
-/// How long requests may go on after the server was told to stop.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// A trace to be shown, and its name in the list.
 #[derive(Clone, Debug)]
@@ -124,17 +131,30 @@ impl Opened {
                 }]);
             }
         };
+        Ok(Self::named(&file, traces))
+    }
+
+    /// The traces in the bytes of a file that is called `name`. Of a long text only [`read`](Self::read) opens a trace, as it stays in
+    /// its file.
+    ///
+    /// # Errors
+    /// Those of [`regard_trace::from_bytes`].
+    pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Self>, TraceError> {
+        Ok(Self::named(name, regard_trace::from_bytes(bytes)?))
+    }
+
+    fn named(file: &str, traces: Vec<Trace>) -> Vec<Self> {
         let several = traces.len() > 1;
         let named = traces.into_iter().zip(1..).map(|(trace, number)| Self {
             name: match several {
                 true => format!("{file} {number}"),
-                false => file.to_string(),
+                false => file.to_owned(),
             },
             trace,
             long: None,
             training: None,
         });
-        Ok(named.collect())
+        named.collect()
     }
 }
 
@@ -147,107 +167,4 @@ pub struct Contents {
     pub model: Option<Box<dyn Model>>,
     /// Worked examples.
     pub explainer: Option<Box<dyn Explainer>>,
-}
-
-/// A server that has started.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// The address of the page, with the token if there is one.
-    pub url: String,
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// Ends [`serve`].
-    pub stop: Stop,
-}
-
-/// Ends [`serve`] from any thread.
-#[derive(Clone, Debug)]
-pub struct Stop(Arc<Notify>);
-
-impl Stop {
-    /// Tells the server to stop: it takes no new requests, and those under way have three seconds.
-    pub fn now(&self) {
-        self.0.notify_one();
-    }
-}
-
-/// Serves the page with these contents until Ctrl-C or [`Stop::now`]. `ready` is called once the address is bound, and
-/// should return soon: requests are answered after it. A look that is under way at the end goes on in its thread.
-///
-/// # Errors
-/// [`Config::check`], and [`ServeError::Listen`] or [`ServeError::System`] if the system refuses.
-pub fn serve(
-    config: Config,
-    contents: Contents,
-    ready: impl FnOnce(Running),
-) -> Result<(), ServeError> {
-    config.check()?;
-    let Contents {
-        traces,
-        model,
-        explainer,
-    } = contents;
-    let entries = Arc::new(entries::Entries::new(traces, config.kept_looks));
-    let worker = model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout));
-    let worker = worker.transpose()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let served = runtime.block_on(async move {
-        let refused = |source| ServeError::Listen {
-            listen: config.listen,
-            source,
-        };
-        let listener = TcpListener::bind(config.listen).await.map_err(refused)?;
-        let address = listener.local_addr()?;
-        let stop = Arc::new(Notify::new());
-        let token = config
-            .token
-            .as_ref()
-            .map_or(String::new(), |token| format!("?token={token}"));
-        let app = Arc::new(api::App {
-            token: config.token.clone(),
-            port: address.port(),
-            entries,
-            other: Default::default(),
-            worker,
-            explainer: explainer.map(Arc::from),
-            permits: api::App::permits(),
-        });
-        tracing::info!(%address, "listening");
-        // `0.0.0.0` is every address of this machine, but none that a browser opens.
-        let mut shown = address;
-        if shown.ip().is_unspecified() {
-            shown.set_ip(match shown {
-                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        ready(Running {
-            url: format!("http://{shown}/{token}"),
-            address,
-            stop: Stop(stop.clone()),
-        });
-        let (ending, ended) = tokio::sync::oneshot::channel();
-        let signal = async move {
-            tokio::select! {
-                () = stop.notified() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            let _ = ending.send(());
-        };
-        // While the model is at work, nothing moves.
-        let patience = config.look_timeout.saturating_add(config.patience);
-        let listener = connections::Limited::new(listener, config.connections.max(1), patience);
-        let serving =
-            axum::serve(listener, api::router(app, config.max_body)).with_graceful_shutdown(signal);
-        tokio::select! {
-            served = serving => served.map_err(ServeError::from),
-            () = async { let _ = ended.await; tokio::time::sleep(GRACE).await; } => Ok(()),
-        }
-    });
-    // A view that is still computed ends on its own; nobody waits for it.
-    runtime.shutdown_background();
-    served
 }

@@ -49,7 +49,7 @@ pub use image_classifier::{ClassifiedImage, ImageClassifier, LayerGradients};
 pub use image_encoder::ImageEncoder;
 pub use opened::{Opened, TextModel};
 pub use question_answerer::{Answered, QuestionAnswerer};
-pub use registry::{Architecture, Registry};
+pub use registry::{Architecture, Registry, model_from_bytes};
 pub use sentence_classifier::{Classification, SentenceClassifier};
 pub use text_to_text::TextToText;
 pub use translator::{ReadAndWritten, Translated, Translation, Translator};

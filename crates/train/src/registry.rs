@@ -384,15 +384,7 @@ impl Registry {
         device: &Device,
     ) -> Result<(T::Model, T::Description), ModelFileError> {
         let (task, description) = self.describe::<T>(&metadata, name)?;
-        let model = task
-            .without_values(&description, &arrays, device)
-            .map_err(|source| ModelFileError::Model {
-                name: name.to_owned(),
-                source,
-            })?;
-        let model = weights::apply(model, arrays)
-            .map_err(|source| model_file::wrong_weights(name, source))?;
-        Ok((model, description))
+        filled(task, description, arrays, name, device)
     }
 
     /// A model file as bytes.
@@ -528,6 +520,45 @@ impl Registry {
         let description = wanted.describe(header, metadata, name)?;
         Ok((wanted, description))
     }
+}
+
+/// Reads the bytes of a model file of the architecture that `C` describes, which is called `kind`; `name` stands for the file in
+/// errors. A program with one model needs no [`Registry`]: it is smaller by all that trains.
+///
+/// # Errors
+/// As [`Registry::open`].
+pub fn model_from_bytes<C: ModelConfig, T: Task<Model = C::Role>>(
+    kind: &'static str,
+    bytes: &[u8],
+    name: &str,
+    device: &Device,
+) -> Result<(T::Model, T::Description), ModelFileError> {
+    let read = weights::from_bytes(bytes);
+    let (arrays, metadata) = read.map_err(|source| model_file::wrong_weights(name, source))?;
+    let known = Kind::of::<C>(kind);
+    let header = Header::read(&metadata, name, |found| (found == kind).then_some(&known))?;
+    let task = T::of(RoleOf::config::<C>());
+    let description = task.describe(header, &metadata, name)?;
+    filled(&task, description, arrays, name, device)
+}
+
+/// The model of `description`, with the weights `arrays` of the file called `name`.
+fn filled<T: Task>(
+    task: &T,
+    description: T::Description,
+    arrays: Arrays,
+    name: &str,
+    device: &Device,
+) -> Result<(T::Model, T::Description), ModelFileError> {
+    let model = task
+        .without_values(&description, &arrays, device)
+        .map_err(|source| ModelFileError::Model {
+            name: name.to_owned(),
+            source,
+        })?;
+    let model =
+        weights::apply(model, arrays).map_err(|source| model_file::wrong_weights(name, source))?;
+    Ok((model, description))
 }
 
 /// Any [`Task`].

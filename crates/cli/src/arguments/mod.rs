@@ -15,7 +15,6 @@ mod detect;
 mod embed;
 mod evaluate;
 mod experiment;
-mod explain;
 mod fill;
 mod generate;
 mod inspect;
@@ -31,7 +30,6 @@ mod serve;
 mod similar;
 mod train;
 mod translate;
-mod vectors;
 mod view;
 
 use clap::{Parser, Subcommand};
@@ -48,7 +46,6 @@ pub use detect::Detect;
 pub use embed::Embed;
 pub use evaluate::{Evaluate, MetricName, OfText, Part};
 pub use experiment::Experiment;
-pub use explain::Explain;
 pub use fill::Fill;
 pub use generate::Generate;
 pub use inspect::Inspect;
@@ -63,7 +60,6 @@ pub use serve::Serve;
 pub use similar::Similar;
 pub use train::Train;
 pub use translate::{Attention, Translate};
-pub use vectors::{Matrix, Vector};
 pub use view::View;
 
 const EXAMPLES: &str = "\
@@ -123,7 +119,7 @@ pub enum Command {
     /// Describe what the heads of saved attention do
     Inspect(Box<Inspect>),
     /// Show a mechanism at work, step by step, on vectors small enough to read
-    Explain(Box<Explain>),
+    Explain(Box<regard_explain::Explain>),
     /// Show in minutes what a mechanism does: a table, a figure, and what they say
     Experiment(Experiment),
     /// Describe a model, or write it in another form

@@ -7,12 +7,11 @@ use regard_trace::{
 use regard_view::{
     Heatmap,
     choice::Choice,
-    label::visible,
+    label::{columns, visible},
     svg::{self, SvgOptions},
 };
 use serde_json::{Value, json};
 
-use super::explain::columns;
 use crate::{
     arguments::Inspect,
     failure::{CommandError, Failure},

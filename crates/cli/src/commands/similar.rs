@@ -9,15 +9,12 @@ use regard_train::opened::{Opened, TextModel, input_of};
 use regard_view::{
     Heatmap,
     chart::{Chart, Point as Place, Series},
-    label::visible,
+    label::{columns, visible},
     svg::{self, SvgOptions},
 };
 use serde_json::{Value, json};
 
-use super::{
-    explain::columns,
-    pretrained::{self, Encoder, characters, texts},
-};
+use super::pretrained::{self, Encoder, characters, texts};
 use crate::{
     arguments::Similar,
     failure::Failure,

@@ -3,7 +3,10 @@
 use std::io::{self, IsTerminal};
 
 use burn::tensor::Device;
-use regard_serve::Generation;
+use regard_serve::{
+    Generation,
+    models::{generation, listed},
+};
 use regard_trace::Trace;
 use regard_train::{
     TextToText, Translated, Translator, corpus::CorpusError, familiarity::Unfamiliar,
@@ -12,10 +15,7 @@ use regard_train::{
 use regard_view::{Heatmap, label::visible};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    pretrained,
-    serve::{generation, listed},
-};
+use super::pretrained;
 use crate::{
     arguments::{Attention, Translate},
     failure::{CommandError, Failure},

@@ -57,7 +57,7 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     s.mul(s.mul(e, s.exp2_biased(half)), s.exp2_biased(rest))
 }
 
-/// `2^x` in every lane, to within 2.5 units in the last place (2.75 on `Scalar`, whose multiply-add rounds
+/// `2^x` in every lane, to within 2.5 units in the last place (2.75 on `Scalar` and `Simd128`, whose multiply-add rounds
 /// twice): `2^⌊x⌋` times a polynomial of degree 5 in the rest (largest relative error 8.2e-8 before
 /// rounding). 0 for `-∞`, `∞` above 128 (on some machines `2^127` from there on), NaN for NaN; results below
 /// the normal numbers may be 0.

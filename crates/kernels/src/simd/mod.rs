@@ -8,6 +8,7 @@
 //! | `Avx512` | 16 | x86-64 with AVX-512F and AVX-512DQ |
 //! | `Avx2` | 8 | x86-64 with AVX2, FMA and F16C |
 //! | `Neon` | 8, in two registers | AArch64 |
+//! | `Simd128` | 8, in two registers | WebAssembly, compiled with `-C target-feature=+simd128`: then the only level |
 //! | `Scalar` | 8, as plain loops the compiler may vectorise | nothing |
 //!
 //! The environment variable `REGARD_SIMD` (`avx512`, `avx2`, `neon` or `scalar`), read once, asks for a
@@ -27,6 +28,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_feature = "simd128")]
+mod simd128;
 
 use std::sync::OnceLock;
 
@@ -41,6 +44,8 @@ pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
 pub enum Level {
     /// Plain Rust loops, on any machine.
     Scalar,
+    /// WebAssembly's vectors, 8 lanes in two registers.
+    Simd128,
     /// NEON, 8 lanes in two registers.
     Neon,
     /// AVX2, FMA and F16C, 8 lanes.
@@ -50,10 +55,11 @@ pub enum Level {
 }
 
 impl Level {
-    /// Its name: `scalar`, `neon`, `avx2` or `avx512`.
+    /// Its name: `scalar`, `simd128`, `neon`, `avx2` or `avx512`.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
+            Level::Simd128 => "simd128",
             Level::Neon => "neon",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
@@ -69,7 +75,9 @@ impl Level {
     pub fn available() -> &'static [Level] {
         #[cfg(target_arch = "aarch64")]
         const ALL: [Level; 2] = [Level::Scalar, Level::Neon];
-        #[cfg(not(target_arch = "aarch64"))]
+        #[cfg(target_feature = "simd128")]
+        const ALL: [Level; 1] = [Level::Simd128];
+        #[cfg(not(any(target_arch = "aarch64", target_feature = "simd128")))]
         const ALL: [Level; 3] = [Level::Scalar, Level::Avx2, Level::Avx512];
         static COUNT: OnceLock<usize> = OnceLock::new();
         &ALL[..*COUNT.get_or_init(detected_count)]
@@ -89,7 +97,7 @@ impl Level {
                 .iter()
                 .rev()
                 .find(|&&level| level <= asked);
-            highest.copied().unwrap_or(Level::Scalar)
+            highest.copied().unwrap_or(best)
         })
     }
 }
@@ -349,7 +357,7 @@ pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
             Level::Avx512 => return unsafe { avx512::call(kernel) },
             // SAFETY: as above, detection found AVX2, FMA and F16C.
             Level::Avx2 => return unsafe { avx2::call(kernel) },
-            Level::Neon | Level::Scalar => {}
+            Level::Neon | Level::Simd128 | Level::Scalar => {}
         }
     }
     #[cfg(target_arch = "aarch64")]
@@ -358,6 +366,10 @@ pub(crate) fn run<K: Kernel>(level: Level, kernel: K) -> K::Output {
         return unsafe { neon::call(kernel) };
     }
     let _ = level;
+    // A program for the browser has each kernel once.
+    #[cfg(target_feature = "simd128")]
+    return kernel.call(simd128::Simd128);
+    #[cfg(not(target_feature = "simd128"))]
     kernel.call(portable::Portable)
 }
 

@@ -118,9 +118,10 @@ fn worst_between<F: Function>(
 #[cfg_attr(miri, ignore = "large")]
 fn polynomials_stay_within_their_stated_error_on_every_level() {
     for &level in Level::available() {
-        // The polynomial takes two thirds of the bound; a multiply-add that rounds twice, as on `Scalar`, adds
+        // The polynomial takes two thirds of the bound; a multiply-add that rounds twice, as on `Scalar` and `Simd128`, adds
         // to it.
-        let of_exp2 = if level == Level::Scalar { 2.75 } else { 2.5 };
+        let fused = !matches!(level, Level::Scalar | Level::Simd128);
+        let of_exp2 = if fused { 2.5 } else { 2.75 };
         for (name, (error, x), bound) in [
             (
                 "tanh of small",

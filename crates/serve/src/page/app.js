@@ -1,6 +1,6 @@
 // The frame of the page: list of traces, views, keys, theme.
 import {
-  $, Told, address, catalogue, currentMap, h, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, say, set, state, token, traceOf,
+  $, Told, address, catalogue, currentMap, draws, h, here, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, request, say, set, state, token, traceOf,
 } from "./common.js";
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
@@ -86,12 +86,12 @@ function frame(trace, possible) {
   const offer = (path) => menu.replaceChildren(...formats.map(([format, name]) => h("a", {
     href: path(format), download: `regard-${state.view}.${format}`, textContent: name,
   })));
-  const unsaved = !recorded && UNSAVED.includes(state.view);
+  const unsaved = !draws && UNSAVED.includes(state.view);
   $("export").hidden = state.view !== "explain" && (!trace || unsaved || !trace.maps.length && state.view !== "training");
   if ($("export").hidden) return;
-  // A page that is a file draws what it shows.
+  // A page without a server draws what it shows.
   const save = (format) => saveShown(state.view, format).catch((error) => say(error.message));
-  if (recorded) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
+  if (draws) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
   if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
   const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
@@ -158,6 +158,19 @@ let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
 // A view that changed what is shown, but not itself.
 document.addEventListener("frame", () => { const trace = traceOf(state.trace); frame(trace, VIEWS.filter(([view]) => shown(view, trace))); });
+// A trace from this machine, for a page without a server.
+async function openTrace(file) {
+  if (!file) return;
+  const { first } = await (await request(`api/open?${new URLSearchParams({ name: file.name })}`, { method: "POST", body: file })).json();
+  await readCatalogue();
+  set({ trace: first, view: "overview", map: "", heads: "", window: "", chosen: "" });
+}
+if (here) {
+  const opened = (file) => openTrace(file).catch((error) => say(h("span", { className: "alert", role: "alert", textContent: error.message })));
+  document.querySelector(".brand").after(...here.chooser(opened));
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => { if (!event.defaultPrevented) { event.preventDefault(); opened(event.dataTransfer.files[0]); } });
+}
 onChange(draw);
 readAddress();
 say();

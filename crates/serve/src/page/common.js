@@ -1,24 +1,9 @@
 // State in the address, requests, colours, and the small parts of which the views are made.
+import { $, h, token } from "./elements.js";
+import { computing } from "./here.js";
 import { answers } from "./recorded.js";
 
-export const $ = (id) => document.getElementById(id);
-
-/* ---- elements ---- */
-
-// Texts enter the page as text nodes only. Names with a dash, and role, are attributes.
-export function h(name, properties = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(properties)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (key === "style") Object.assign(node.style, value);
-    else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (key.includes("-") || key === "role") node.setAttribute(key, value);
-    else node[key] = value;
-  }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  return node;
-}
-export const token = (text) => h("bdi", { className: "token", textContent: text });
+export { $, h, token };
 
 export const number = (value, digits = 3) => {
   if (value === null || value === undefined) return "–";
@@ -68,11 +53,14 @@ async function answer(response) {
   const { error } = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   throw new Told(error);
 }
-// A page that is a file has the answers beside it.
+// A page that is a file has the answers beside it; one that computes here asks its worker.
 export const recorded = $("recorded") && answers(JSON.parse($("recorded").textContent));
-export const imageAddress = (trace) => (recorded ? recorded.image(trace.id) : `api/trace/${trace.id}/image`);
+export const here = document.documentElement.dataset.computes === "here" ? computing() : null;
+// Without a server the page draws its files by itself.
+export const draws = Boolean(recorded || here);
+export const imageAddress = (trace) => (draws ? (recorded ?? here).image(trace.id) : `api/trace/${trace.id}/image`);
 export async function request(path, options) {
-  if (recorded) return answer(await recorded.answer(path));
+  if (draws) return answer(await (recorded ?? here).answer(path, options));
   const response = await fetch(path, options).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new Told("the server does not answer: has it been stopped?");
@@ -106,7 +94,9 @@ export const getWeights = (path) => cached(path, readWeights);
 
 export const catalogue = { traces: [], model: null, explains: false };
 export async function readCatalogue() {
-  Object.assign(catalogue, await (await request("api/traces")).json());
+  const read = await (await request("api/traces")).json();
+  await here?.follow(read.traces);
+  Object.assign(catalogue, read);
 }
 export const traceOf = (id) => catalogue.traces.find((trace) => String(trace.id) === String(id)) ?? catalogue.traces[0];
 export const words = (trace) => (state.words === "" ? trace.pieces : state.words === "1");
@@ -183,7 +173,7 @@ export async function saveTable(title, rows, columns, values, format, signed = f
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 export const download = (href, name) => h("a", { href, download: name }).click();
-export const saveButtons = (save) => !recorded && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+export const saveButtons = (save) => !draws && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
   h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) }))];
 
 /* ---- colours ---- */

@@ -148,11 +148,14 @@ export async function viewExplain() {
   }
   const again = h("button", { type: "button", textContent: "Reset all", "data-focus": "reset-all", onclick: () => set({ given: "" }) });
   const picture = h("img", { id: "worked", className: "sheet" });
+  picture.panel = async () => { await picture.decode(); return { width: picture.naturalWidth, height: picture.naturalHeight, body: drawing }; };
+  let drawing = "";
   let address = "";
   function show(found) {
     follow(found.controls);
     again.hidden = !state.given;
     if (address) URL.revokeObjectURL(address);
+    drawing = found.svg;
     address = URL.createObjectURL(new Blob([found.svg], { type: "image/svg+xml" }));
     picture.src = address;
     picture.alt = `Picture of ${found.name}: ${found.steps.length ? "its numbers stand in the tables below" : found.remarks.join(" ")}`;

@@ -5,12 +5,15 @@ use std::{path::Path, time::Instant};
 use regard_evaluate::{ByPosition, Conditioning, EvaluateError, NextToken};
 use regard_models::scoring::{self, CausalModel, Window, Windows};
 use regard_train::opened::Opened;
-use regard_view::chart::{Chart, Point, Series, stacked};
+use regard_view::{
+    chart::{Chart, Point, Series, stacked},
+    label::columns,
+};
 use serde_json::{Value, json};
 
 use crate::{
     arguments::{Evaluate, OfText},
-    commands::{explain::columns, pretrained},
+    commands::pretrained,
     failure::Failure,
     input,
     output::{self, Output},

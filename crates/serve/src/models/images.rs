@@ -3,14 +3,13 @@
 use regard_images::{Decoding, Image};
 use regard_kernels::stack::{ChangedHead, HeadChange};
 use regard_nn::changed::{Changes, Place, with_changed, with_query};
-use regard_serve::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 use regard_trace::Kind;
 use regard_train::{
     DetectedObject, Detector, ImageCaptioner, ImageClassifier, LayerGradients, QuestionAnswerer,
 };
 
-use super::{answered, best_of, failed, hypotheses, no_query, product, sentence};
-use crate::{commands::classify, failure::Failure};
+use super::{Told, answered, best_of, hypotheses, no_query, product, sentence};
+use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// The least probability of an object that is shown, as `regard detect` has it.
 const THRESHOLD: f32 = 0.5;
@@ -255,10 +254,10 @@ impl Answers for ImageClassifier {
     }
 }
 
-/// Compares an image with texts; `open` makes the classifier of these labels.
+/// Compares an image with the labels of a text; `open` makes their classifier.
 pub fn labelled(
     name: &str,
-    open: impl Fn(Vec<String>) -> Result<ImageClassifier, Failure> + Send + 'static,
+    open: impl Fn(&str) -> Result<ImageClassifier, Told> + Send + 'static,
 ) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
@@ -276,22 +275,18 @@ struct Labelled<F> {
     known: Option<(String, ImageClassifier)>,
 }
 
-impl<F: Fn(Vec<String>) -> Result<ImageClassifier, Failure>> Labelled<F> {
+impl<F: Fn(&str) -> Result<ImageClassifier, Told>> Labelled<F> {
     fn of(&mut self, text: &str) -> Result<&mut ImageClassifier, String> {
         let model = match self.known.take().filter(|(known, _)| known == text) {
             Some((_, model)) => model,
-            None => {
-                let labels: Vec<String> = text.split(',').map(str::to_owned).collect();
-                let labels = classify::labels(&labels).map_err(failed)?;
-                (self.open)(labels).map_err(failed)?
-            }
+            None => (self.open)(text).map_err(sentence)?,
         };
         let (_, model) = self.known.insert((text.to_owned(), model));
         Ok(model)
     }
 }
 
-impl<F: Fn(Vec<String>) -> Result<ImageClassifier, Failure> + Send> Answers for Labelled<F> {
+impl<F: Fn(&str) -> Result<ImageClassifier, Told> + Send> Answers for Labelled<F> {
     fn answer(&mut self, input: &Input) -> Result<Answer, String> {
         self.of(&input.text)?.answer(input)
     }

@@ -2,8 +2,7 @@
 
 use regard_nn::explain::topics::{Lesson, Topic};
 
-use super::{picture, print, refused};
-use crate::{arguments::Explain, failure::Failure, output};
+use crate::{Explain, Page, Refused, Told, picture, print, refused};
 
 /// Decimals unless an option says how many: tables are wider than those of single mechanisms.
 const DIGITS: u8 = 4;
@@ -11,24 +10,27 @@ const DIGITS: u8 = 4;
 /// Prints and draws the worked example of a topic.
 ///
 /// # Errors
-/// An option that topics do not have, a picture that cannot be written.
-pub fn run(topic: &Topic, options: &Explain) -> Result<(), Failure> {
+/// An option that topics do not have.
+pub fn tell(topic: &Topic, options: &Explain) -> Result<Told, Refused> {
     let lesson = work(topic, options)?;
     let text = text(topic, &lesson, options);
-    picture::write(options, topic.name, &text, || {
-        picture::lesson(&lesson).svg()
-    })?;
-    match options.output.json {
-        true => output::print(&format!("{}\n", serde_json::to_string_pretty(&lesson)?)),
-        false => output::print(&text),
-    }
+    let printed = match options.output.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&lesson)?),
+        false => text.clone(),
+    };
+    let page = options.output.draws().then(|| Page {
+        title: topic.name.to_owned(),
+        text,
+        svg: picture::lesson(&lesson).svg(),
+    });
+    Ok(Told { printed, page })
 }
 
 /// The worked example with the numbers that the options give.
 ///
 /// # Errors
 /// An option that the topic does not have, a number that it does not take.
-pub fn work(topic: &Topic, options: &Explain) -> Result<Lesson, Failure> {
+pub fn work(topic: &Topic, options: &Explain) -> Result<Lesson, Refused> {
     let settings = options.settings();
     let has = |name: &str| topic.settings.iter().any(|setting| setting.name == name);
     let foreign = settings
@@ -40,7 +42,7 @@ pub fn work(topic: &Topic, options: &Explain) -> Result<Lesson, Failure> {
             .settings
             .iter()
             .map(|setting| format!("--{}, ", setting.name));
-        return Err(Failure::Usage(format!(
+        return Err(Refused::Usage(format!(
             "--{option} is no option of {}, which has {}--svg, --png, --html, --json, --digits and --quiet",
             topic.name,
             own.collect::<String>()

@@ -4,8 +4,7 @@ use regard_nn::explain::masks::Expression;
 use regard_view::{label::visible, mask::MaskPicture};
 use serde_json::json;
 
-use super::{masked, picture, refused};
-use crate::{arguments::Explain, failure::Failure, output};
+use crate::{Explain, Page, Refused, Told, masked, refused};
 
 /// The number of queries and keys if neither an option nor a list gives it.
 const DEFAULT_SIZE: usize = 8;
@@ -13,8 +12,8 @@ const DEFAULT_SIZE: usize = 8;
 /// Draws a mask.
 ///
 /// # Errors
-/// A mask that cannot be read or has other sizes, a picture that cannot be written.
-pub fn run(options: &Explain) -> Result<(), Failure> {
+/// A mask that cannot be read or has other sizes.
+pub fn tell(options: &Explain) -> Result<Told, Refused> {
     let settings = options
         .settings()
         .into_iter()
@@ -22,7 +21,7 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     let digits = options.output.digits.map(|_| "digits".to_owned());
     let foreign = options.of_mechanisms().into_iter().chain(settings);
     if let Some(option) = foreign.chain(digits).next() {
-        return Err(Failure::Usage(format!(
+        return Err(Refused::Usage(format!(
             "--{option} is an option of mechanisms; `regard explain mask` has --mask, --causal, --size, --svg, --png, \
              --html, --json and --quiet"
         )));
@@ -35,16 +34,21 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
         told,
         svg,
     } = draw(options)?;
-    picture::write(options, &text, &told, || svg.clone())?;
-    if options.output.json {
-        let [queries, keys] = [seen.len(), seen.first().map_or(0, Vec::len)];
-        let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
-        return output::print(&format!("{}\n", serde_json::to_string(&value)?));
-    }
-    output::print(match options.output.quiet {
-        true => &drawn,
-        false => &told,
-    })
+    let printed = match (options.output.json, options.output.quiet) {
+        (true, _) => {
+            let [queries, keys] = [seen.len(), seen.first().map_or(0, Vec::len)];
+            let value = json!({ "mask": text, "queries": queries, "keys": keys, "seen": seen, "pairs_seen": count });
+            format!("{}\n", serde_json::to_string(&value)?)
+        }
+        (false, true) => drawn,
+        (false, false) => told.clone(),
+    };
+    let page = Some(Page {
+        title: text,
+        text: told,
+        svg,
+    });
+    Ok(Told { printed, page })
 }
 
 /// A mask as picture and text.
@@ -67,9 +71,9 @@ pub struct Drawn {
 ///
 /// # Errors
 /// No mask, one that cannot be read, one that has other sizes.
-pub fn draw(options: &Explain) -> Result<Drawn, Failure> {
+pub fn draw(options: &Explain) -> Result<Drawn, Refused> {
     let Some(text) = masked(options.mask_to_draw.clone(), options) else {
-        return Err(Failure::Usage(
+        return Err(Refused::Usage(
             "which mask? Name one, as in `regard explain mask window:3 --causal`; `regard explain --list` names \
              them all"
                 .to_owned(),

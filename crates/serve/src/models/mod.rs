@@ -1,24 +1,36 @@
-//! Models as the viewer asks them.
+//! The models of regard, as the viewer asks them: those that were trained here and those of others, each as a [`Model`](crate::Model).
+//!
+//! | model | input | made by |
+//! |---|---|---|
+//! | translators, encoder-decoders | a text | [`Translations`] |
+//! | encoders, language models | a text | [`Texts`] |
+//! | captioners | an image | [`captions`] |
+//! | classifiers of images | an image, or an image and labels | [`images`], [`labelled`] |
+//! | detectors | an image | [`objects`] |
+//! | models that answer questions | an image and a question | [`questions`] |
 
 mod images;
 mod texts;
 mod translations;
 
+use std::error::Error;
 use std::fmt::Display;
 
 use regard_models::{
     generate::SearchTree,
     gradient::{OutputGradients, WeightGradients},
 };
-use regard_serve::{Alternative, Generation, GradientMap, Gradients, Hypothesis, Proposed, Seen};
 use regard_trace::{Kind, Trace};
 use regard_train::recipe::Translation as Settings;
 
-use crate::failure::Failure;
+use crate::{Alternative, Generation, GradientMap, Gradients, Hypothesis, Proposed, Seen};
 
-pub use images::{captions, images, labelled, objects, questions};
+pub use self::images::{captions, images, labelled, objects, questions};
 pub use texts::Texts;
 pub use translations::Translations;
+
+/// What went wrong, for the person at the page.
+pub type Told = Box<dyn Error + Send + Sync>;
 
 /// Alternatives that the page lists.
 const LISTED: usize = 8;
@@ -26,16 +38,6 @@ const LISTED: usize = 8;
 /// Why there is no answer, for the person at the page.
 fn sentence(error: impl Display) -> String {
     error.to_string()
-}
-
-/// What went wrong, for the person at the page.
-pub fn failed(failure: Failure) -> String {
-    match failure {
-        Failure::Usage(message) | Failure::Interrupted(message) => message,
-        Failure::Error(error) => sentence(error),
-        Failure::CommandLine(problem) => sentence(problem),
-        Failure::ClosedPipe => "the output was closed".to_owned(),
-    }
 }
 
 /// The best of `all`, largest first.
@@ -112,6 +114,9 @@ pub fn listed(settings: &Settings) -> usize {
 }
 
 /// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
+///
+/// # Errors
+/// Those of `text`.
 pub fn generation(
     tree: SearchTree,
     traces: Vec<Trace>,

@@ -1,11 +1,11 @@
-//! `regard explain`.
+//! The options of `regard explain`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use regard_nn::explain::Parameters;
 
-use super::{Matrix, Vector};
+use crate::{Matrix, Vector};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -306,6 +306,13 @@ impl Explain {
         let parameters = self.parameters();
         let name = first.or_else(|| parameters.given().next())?;
         Some(name.replace(' ', "-"))
+    }
+}
+
+impl Output {
+    /// Whether a picture is written.
+    pub fn draws(&self) -> bool {
+        self.svg.is_some() || self.png.is_some() || self.html.is_some()
     }
 }
 

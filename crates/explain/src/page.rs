@@ -13,8 +13,7 @@ use regard_serve::{
 };
 use regard_view::label::number;
 
-use super::{MASK, example, mask, named, picture, print, refused, topic};
-use crate::{arguments::Explain, commands::serve::told, failure::Failure};
+use crate::{Explain, MASK, Refused, example, mask, named, picture, print, refused, topic};
 
 /// Most decimals of a value that a slider shows at first.
 const DIGITS: u8 = 4;
@@ -25,7 +24,7 @@ const LARGEST_MASK: usize = 64;
 /// The mask that is drawn unless another is named.
 const USUAL_MASK: &str = "window:3 & causal";
 
-/// The mechanisms, layers, algorithms, presets and masks of this command.
+/// The mechanisms, layers, algorithms, presets and masks of `regard explain`.
 pub struct Explanations;
 
 /// The options of `regard explain` as the page gives them.
@@ -83,7 +82,7 @@ impl Explainer for Explanations {
     }
 
     fn explain(&self, name: &str, options: &Given) -> Result<Explained, String> {
-        worked(name, options).map_err(told)
+        worked(name, options).map_err(|refused| refused.to_string())
     }
 }
 
@@ -91,7 +90,7 @@ impl Explainer for Explanations {
 ///
 /// # Errors
 /// A name that is not known.
-pub fn known(name: &str) -> Result<(), Failure> {
+pub fn known(name: &str) -> Result<(), Refused> {
     let is_known = name == MASK || topics::find(name).is_ok() || presets::find(name).is_ok();
     match is_known {
         true => Ok(()),
@@ -99,7 +98,7 @@ pub fn known(name: &str) -> Result<(), Failure> {
     }
 }
 
-fn worked(name: &str, given: &Given) -> Result<Explained, Failure> {
+fn worked(name: &str, given: &Given) -> Result<Explained, Refused> {
     known(name)?;
     let mut given = given.to_vec();
     if name == MASK && !given.iter().any(|(option, _)| option == "mask") {
@@ -119,7 +118,7 @@ fn worked(name: &str, given: &Given) -> Result<Explained, Failure> {
         names.contains(&option) || explained.controls.iter().any(|one| one.option == option)
     };
     if let Some((option, _)) = given.iter().find(|(option, _)| !offered(option)) {
-        return Err(Failure::Usage(format!(
+        return Err(Refused::Usage(format!(
             "{name} has no {option:?} on this page"
         )));
     }
@@ -128,7 +127,7 @@ fn worked(name: &str, given: &Given) -> Result<Explained, Failure> {
 }
 
 /// Queries and keys are given together: what is missing is taken from the example.
-fn complete_vectors(name: &str, given: &mut Vec<(String, String)>) -> Result<(), Failure> {
+fn complete_vectors(name: &str, given: &mut Vec<(String, String)>) -> Result<(), Refused> {
     let has = |given: &Given, option: &str| given.iter().any(|(known, _)| known == option);
     if !has(given, "query") && !has(given, "keys") {
         return Ok(());
@@ -154,10 +153,10 @@ fn complete_vectors(name: &str, given: &mut Vec<(String, String)>) -> Result<(),
 }
 
 /// Reads the options. Names that name files, or that are no options, do not come this far.
-fn parse(name: &str, given: &Given) -> Result<Explain, Failure> {
+fn parse(name: &str, given: &Given) -> Result<Explain, Refused> {
     let takes = |option: &str| OFFERED.contains(&option);
     if let Some((option, _)) = given.iter().find(|(option, _)| !takes(option)) {
-        return Err(Failure::Usage(format!(
+        return Err(Refused::Usage(format!(
             "there is no option {option:?} on this page"
         )));
     }
@@ -168,7 +167,7 @@ fn parse(name: &str, given: &Given) -> Result<Explain, Failure> {
     let line = Line::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
         let first = text.split("\n\n").next().unwrap_or_default();
-        Failure::Usage(first.trim_start_matches("error: ").to_owned())
+        Refused::Usage(first.trim_start_matches("error: ").to_owned())
     })?;
     Ok(line.options)
 }
@@ -243,7 +242,7 @@ fn steps(steps: &[Step]) -> Vec<ExplainedStep> {
     steps.iter().map(step).collect()
 }
 
-fn of_mask(options: &Explain) -> Result<Explained, Failure> {
+fn of_mask(options: &Explain) -> Result<Explained, Refused> {
     let mask::Drawn {
         text,
         seen,
@@ -256,7 +255,7 @@ fn of_mask(options: &Explain) -> Result<Explained, Failure> {
         let sentence = format!(
             "a mask of {queries} x {keys}: the page draws at most {LARGEST_MASK} queries and keys"
         );
-        return Err(Failure::Usage(sentence));
+        return Err(Refused::Usage(sentence));
     }
     let head = told.lines().next().unwrap_or_default();
     let foot = told.lines().last().unwrap_or_default();
@@ -279,7 +278,7 @@ fn of_mask(options: &Explain) -> Result<Explained, Failure> {
     })
 }
 
-fn of_topic(found: &Topic, options: &Explain) -> Result<Explained, Failure> {
+fn of_topic(found: &Topic, options: &Explain) -> Result<Explained, Refused> {
     let lesson = topic::work(found, options)?;
     let control = |setting: &topics::Setting| {
         let values = setting.values.iter().map(usize::to_string).collect();
@@ -318,7 +317,7 @@ fn of_topic(found: &Topic, options: &Explain) -> Result<Explained, Failure> {
     })
 }
 
-fn of_example(name: &str, options: &Explain) -> Result<Explained, Failure> {
+fn of_example(name: &str, options: &Explain) -> Result<Explained, Refused> {
     let example = example(name, options)?;
     let explanation = explain(&example).map_err(refused)?;
     let head = print::head(

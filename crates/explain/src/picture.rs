@@ -8,14 +8,10 @@ use regard_nn::{
     mask::Locality,
 };
 use regard_view::{
-    html::{self, Figure},
     label::number,
-    png::{self, PngOptions},
     steps::{Panel, Steps},
     vectors::{Arrow, Vectors},
 };
-
-use crate::{arguments::Explain, failure::Failure, output};
 
 /// The most numbers below a picture: more would not be read.
 const MOST_CAPTIONS: usize = 6;
@@ -25,34 +21,6 @@ const POINTS: usize = 16;
 
 /// Decimals of numbers in sentences.
 const DIGITS: u8 = 3;
-
-/// Writes a picture to the files that were asked for; a page also holds `text`, its numbers.
-///
-/// # Errors
-/// A file that cannot be written.
-pub fn write(
-    options: &Explain,
-    title: &str,
-    text: &str,
-    draw: impl Fn() -> String,
-) -> Result<(), Failure> {
-    if let Some(path) = &options.output.svg {
-        output::write_file(path, draw().as_bytes())?;
-    }
-    if let Some(path) = &options.output.png {
-        let bytes = png::from_svg(&draw(), &PngOptions::default())?;
-        output::write_file(path, &bytes)?;
-    }
-    if let Some(path) = &options.output.html {
-        let figure = Figure {
-            title: "",
-            svg: &draw(),
-            text,
-        };
-        output::write_file(path, html::figures(title, &[figure]).as_bytes())?;
-    }
-    Ok(())
-}
 
 /// The steps of a layer or an algorithm.
 pub fn lesson(lesson: &Lesson) -> Steps {

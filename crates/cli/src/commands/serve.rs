@@ -1,7 +1,5 @@
 //! `regard serve`: the viewer of `regard-serve`, with traces and a model.
 
-mod asked;
-
 use std::path::Path;
 
 use burn::tensor::Device;
@@ -9,7 +7,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_models::pretrained::{Folder, holds_clip, holds_detector, holds_images};
 use regard_serve::{
     Ablation, Config, Contents, Gradients, Input, InputKind, Model, Opened, QueryKeys, QueryPlace,
-    Running, Seen, ServeError, serve,
+    Running, Seen, ServeError,
+    models::{self as asked, Texts},
+    serve,
 };
 use regard_train::{
     Detector, ImageClassifier, Registry, TextToText, Translator,
@@ -18,10 +18,8 @@ use regard_train::{
     },
 };
 
-use super::{explain, pretrained};
+use super::{classify, explain, pretrained};
 use crate::{arguments::Serve, failure::Failure, models, output};
-use asked::Texts;
-pub(super) use asked::{failed as told, generation, listed};
 
 /// Serves until Ctrl-C.
 ///
@@ -43,7 +41,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         traces.extend(Opened::read(path)?);
     }
     if let Some(name) = &options.explain {
-        explain::known(name)?;
+        regard_explain::known(name).map_err(explain::refused)?;
     }
     let wanted = options.model.is_some() || traces.is_empty() && options.explain.is_none();
     options.compute.run(None, |device| {
@@ -54,7 +52,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         let contents = Contents {
             traces,
             model,
-            explainer: Some(Box::new(explain::Explanations)),
+            explainer: Some(Box::new(regard_explain::Explanations)),
         };
         serve(config, contents, |running| tell(options, &running)).map_err(failure)
     })
@@ -151,6 +149,16 @@ fn failure(error: ServeError) -> Failure {
     }
 }
 
+/// What went wrong, for the person at the page.
+pub(super) fn told(failure: Failure) -> String {
+    match failure {
+        Failure::Usage(message) | Failure::Interrupted(message) => message,
+        Failure::Error(error) => error.to_string(),
+        Failure::CommandLine(problem) => problem.to_string(),
+        Failure::ClosedPipe => "the output was closed".to_owned(),
+    }
+}
+
 /// Letters and digits that nobody guesses.
 fn random_token() -> Result<String, Failure> {
     let mut bytes = [0; 16];
@@ -228,7 +236,9 @@ fn pretrained_of_images(
         return Ok(None);
     }
     let (storage, device) = (options.stored.storage(), device.clone());
-    let open = move |labels| {
+    let open = move |labels: &str| {
+        let labels: Vec<String> = labels.split(',').map(str::to_owned).collect();
+        let labels = classify::labels(&labels).map_err(told)?;
         let model = ImageClassifier::zero_shot(&folder, labels, "{}", storage, &device)?;
         Ok(model)
     };

@@ -1,25 +1,47 @@
-//! `regard explain`: a mechanism at work, step by step.
+//! Attention mechanisms worked out step by step on vectors small enough to read: what `regard explain` prints and draws, and the pages with
+//! sliders of the viewer. The numbers are those of [`regard_nn::explain`].
+//!
+//! ```
+//! use clap::Parser;
+//! use regard_explain::{Explain, tell};
+//!
+//! #[derive(Parser)]
+//! struct Line {
+//!     #[command(flatten)]
+//!     options: Explain,
+//! }
+//!
+//! let line = Line::parse_from(["explain", "dot", "--query", "1,0", "--keys", "1,0;0,1", "--quiet"]);
+//! let told = tell(&line.options)?;
+//! assert!(told.printed.contains("0.731"));
+//! # Ok::<(), regard_explain::Refused>(())
+//! ```
 //!
 //! | file | what |
 //! |---|---|
-//! | `mod.rs` | from options to an example, and what to do with its steps |
-//! | [`mask`] | `regard explain mask` |
-//! | [`topic`] | whole layers and algorithms |
-//! | [`print`] | steps and lists as text |
-//! | [`picture`] | bars, maps and arrows |
-//! | [`page`] | the same for the viewer: what the options can change, as sliders |
+//! | `lib.rs` | from options to an example, and what to do with its steps |
+//! | `options.rs`, `vectors.rs` | the options |
+//! | `mask.rs` | `regard explain mask` |
+//! | `topic.rs` | whole layers and algorithms |
+//! | `print.rs` | steps and lists as text |
+//! | `picture.rs` | bars, maps and arrows |
+//! | `page.rs` | the same for the viewer: what the options can change, as sliders |
+#![deny(missing_docs)]
 
 mod mask;
+mod options;
 mod page;
 mod picture;
 mod print;
 mod topic;
+mod vectors;
 
-pub(super) use page::{Explanations, known};
-pub(super) use print::columns;
+pub use options::{Explain, Mechanism, Output, ParameterOptions, SettingOptions, Vectors};
+pub use page::{Explanations, known};
+pub use vectors::{Matrix, Vector};
 
 use burn::tensor::Device;
-use regard_models::config::nearest;
+use regard_config::nearest;
 use regard_nn::{
     Unserved,
     explain::{
@@ -28,10 +50,8 @@ use regard_nn::{
     },
     mask::Locality,
 };
-use regard_trace::diagnose::{Names, Problem, check};
+use regard_trace::diagnose::{Names, Problem, check, check::ProblemError};
 use serde_json::{Value, json};
-
-use crate::{arguments::Explain, failure::Failure, output};
 
 /// The name that asks for a mask in place of a mechanism.
 const MASK: &str = "mask";
@@ -39,24 +59,58 @@ const MASK: &str = "mask";
 /// The most tokens of `--length`.
 const MOST_TOKENS: usize = 64;
 
-/// Runs the command.
+/// What `regard explain` prints, and what it draws.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// For standard output.
+    pub printed: String,
+    /// The picture with its numbers, if one is asked for.
+    pub page: Option<Page>,
+}
+
+/// A picture with its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The title.
+    pub title: String,
+    /// The numbers.
+    pub text: String,
+    /// The picture.
+    pub svg: String,
+}
+
+/// Why nothing is explained.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The options contradict themselves, lack something, or name what is not known.
+    #[error("{0}")]
+    Usage(String),
+    /// The numbers cannot be checked.
+    #[error(transparent)]
+    Check(#[from] ProblemError),
+    /// JSON cannot be written.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// Works out what the options name.
 ///
 /// # Errors
-/// A name that is not known, vectors and parameters that do not fit, a picture that cannot be written.
-pub fn run(options: &Explain) -> Result<(), Failure> {
+/// A name that is not known, vectors and parameters that do not fit.
+pub fn tell(options: &Explain) -> Result<Told, Refused> {
     if options.list {
-        return list(options);
+        return list(options).map(Told::printed);
     }
     let name = options.name.as_deref().unwrap_or_default();
     if name == MASK {
-        return mask::run(options);
+        return mask::tell(options);
     }
     if let Ok(found) = topics::find(name) {
-        return topic::run(found, options);
+        return topic::tell(found, options);
     }
     let example = example(name, options)?;
     if options.output.path {
-        return path(&example, options);
+        return path(&example, options).map(Told::printed);
     }
     let explanation = explain(&example).map_err(refused)?;
     let findings = match options.output.check {
@@ -73,10 +127,12 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
     } = &explanation;
     let head = print::head(mechanism, source, &[summary, formula]);
     let text = print::text(&head, steps, print::DIGITS, options);
-    picture::write(options, mechanism, &text, || {
-        picture::draw(&example, &explanation).svg()
-    })?;
-    let text = match options.output.json {
+    let page = options.output.draws().then(|| Page {
+        title: mechanism.clone(),
+        text: text.clone(),
+        svg: picture::draw(&example, &explanation).svg(),
+    });
+    let printed = match options.output.json {
         true => {
             let mut value = serde_json::to_value(&explanation)?;
             if let (Some(findings), Value::Object(object)) = (findings, &mut value) {
@@ -89,11 +145,20 @@ pub fn run(options: &Explain) -> Result<(), Failure> {
             None => text,
         },
     };
-    output::print(&text)
+    Ok(Told { printed, page })
+}
+
+impl Told {
+    fn printed(printed: String) -> Self {
+        Self {
+            printed,
+            page: None,
+        }
+    }
 }
 
 /// Which kernel serves the mechanism, or why none does.
-fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
+fn path(example: &Example, options: &Explain) -> Result<String, Refused> {
     let name = example.name();
     let plan = example.plan(&Device::flex()).map_err(refused)?;
     let text = match (options.output.json, &plan) {
@@ -106,19 +171,19 @@ fn path(example: &Example, options: &Explain) -> Result<(), Failure> {
         (false, Ok(plan)) => format!("{name}: {plan}"),
         (false, Err(unserved)) => format!("{name}: {unserved}"),
     };
-    output::print(&format!("{text}\n"))
+    Ok(format!("{text}\n"))
 }
 
 /// The example of a preset or mechanism, with the options applied to it.
-fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
+fn example(name: &str, options: &Explain) -> Result<Example, Refused> {
     if let Some(extra) = &options.mask_to_draw {
-        return Err(Failure::Usage(format!(
+        return Err(Refused::Usage(format!(
             "unexpected argument {extra:?} after {name:?}; a mask of its own is drawn by \
              `regard explain mask {extra:?}`, one on a mechanism is given by --mask"
         )));
     }
     if options.output.size.is_some() {
-        return Err(Failure::Usage(
+        return Err(Refused::Usage(
             "--size is for `regard explain mask`; a mechanism has as many queries and keys as are given"
                 .to_owned(),
         ));
@@ -136,12 +201,12 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             return Err(refused(example.not_taken(setting)));
         }
         if preset.is_some() || vectors.query.is_some() {
-            return Err(Failure::Usage(
+            return Err(Refused::Usage(
                 "--length is for mechanisms without vectors: it gives them tokens as queries and keys".to_owned(),
             ));
         }
         if !(1..=MOST_TOKENS).contains(&count) {
-            return Err(Failure::Usage(format!(
+            return Err(Refused::Usage(format!(
                 "--length {count}: expected 1 to {MOST_TOKENS}"
             )));
         }
@@ -157,7 +222,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
         (None, None) => {}
         (given, _) => {
             let missing = if given.is_some() { "--keys" } else { "--query" };
-            return Err(Failure::Usage(format!(
+            return Err(Refused::Usage(format!(
                 "{missing} is missing: give both --query and --keys, or neither for an example"
             )));
         }
@@ -184,7 +249,7 @@ fn example(name: &str, options: &Explain) -> Result<Example, Failure> {
             Locality::Global => {
                 let message = refusal(example.not_taken("half width"));
                 let width = half_width.saturating_add(1);
-                return Err(Failure::Usage(format!(
+                return Err(Refused::Usage(format!(
                     "{message}; --mask window:{width} shows as many keys"
                 )));
             }
@@ -223,7 +288,7 @@ fn both(a: String, b: String) -> String {
 fn named(
     name: &str,
     example: impl Fn(&str) -> Result<Example, ExplainError>,
-) -> Result<Example, Failure> {
+) -> Result<Example, Refused> {
     example(name).map_err(|error| match error {
         ExplainError::Unknown {
             what,
@@ -240,8 +305,8 @@ fn named(
 }
 
 /// An error of the example, reported as an error of the command line.
-fn refused(error: ExplainError) -> Failure {
-    Failure::Usage(refusal(error))
+fn refused(error: ExplainError) -> Refused {
+    Refused::Usage(refusal(error))
 }
 
 fn refusal(error: ExplainError) -> String {
@@ -273,12 +338,12 @@ fn option(parameter: &str) -> String {
 }
 
 /// Explains uniform or saturated weights.
-fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>, Failure> {
+fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>, Refused> {
     let scale = match (example.scorer, example.normalizer) {
         (Scorer::Dot, Normalizer::Softmax) => Some(1.0),
         (Scorer::ScaledDot, Normalizer::Softmax) => example.parameters.scale,
         (scorer, normalizer) => {
-            return Err(Failure::Usage(format!(
+            return Err(Refused::Usage(format!(
                 "--check looks at the softmax of dot products; the weights of {} are made otherwise (score {}, \
                  weights {}). Use it with dot, scaled-dot, causal, local-m, local-p or a preset",
                 example.name(),
@@ -304,8 +369,8 @@ fn findings(example: &Example, explanation: &Explanation) -> Result<Vec<String>,
     Ok(findings.iter().map(|finding| finding.told(names)).collect())
 }
 
-fn list(options: &Explain) -> Result<(), Failure> {
-    let text = match options.output.json {
+fn list(options: &Explain) -> Result<String, Refused> {
+    Ok(match options.output.json {
         true => {
             let value = json!({
                 "mechanisms": &catalogue::MECHANISMS[..],
@@ -320,6 +385,5 @@ fn list(options: &Explain) -> Result<(), Failure> {
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
         false => print::list(),
-    };
-    output::print(&text)
+    })
 }

@@ -2,13 +2,13 @@
 
 use regard_kernels::stack::ChangedHead;
 use regard_models::{generate::SearchTree, gradient::OutputGradients};
-use regard_serve::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 use regard_trace::Kind;
 use regard_train::{
     TextToText, Translator, recipe::Translation as Settings, translator::Translation,
 };
 
 use super::{generation, hypotheses, listed, no_query, products, sentence};
+use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// What translates: its search, and its heads, which can be changed and observed.
 trait Translates: Send {

@@ -6,9 +6,9 @@ use regard_nn::{
     explain::{Normalizer, Quantity, Step, Table, catalogue, masks, presets, topics},
     mask::Locality,
 };
-use regard_view::label::{number, visible, width};
+use regard_view::label::{columns, number, visible, width};
 
-use crate::arguments::Explain;
+use crate::Explain;
 
 /// What a masked cell shows.
 const HIDDEN: &str = "·";
@@ -62,35 +62,6 @@ fn table(table: &Table, digits: u8) -> String {
     });
     let lines: Vec<Vec<String>> = std::iter::once(header.collect()).chain(rows).collect();
     columns(&lines)
-}
-
-/// Lines of cells: the first column aligned to the left, the others to the right.
-pub fn columns(lines: &[Vec<String>]) -> String {
-    let count = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count)
-        .map(|column| {
-            lines
-                .iter()
-                .filter_map(|line| line.get(column))
-                .map(|cell| width(cell))
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for line in lines {
-        let mut out = String::new();
-        for (column, cell) in line.iter().enumerate() {
-            let space = " ".repeat(widths[column] - width(cell));
-            match column {
-                0 => out.push_str(&format!("  {cell}{space}")),
-                _ => out.push_str(&format!("  {space}{cell}")),
-            }
-        }
-        text.push_str(out.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 /// The findings of the checks, as text.

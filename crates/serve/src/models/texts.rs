@@ -12,14 +12,13 @@ use regard_models::{
     gradient::{OutputGradients, of_text_model},
     pretrained::{EncoderOutput, Encoding, Heads, TextEncoder},
 };
-use regard_serve::{
-    Ablation, Continuation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
-};
 use regard_trace::Kind;
 use regard_train::opened::{Opened, TextModel, input_of};
 
-use super::{LISTED, answered, best_of, failed, generation, no_query, products, sentence};
-use crate::failure::Failure;
+use super::{LISTED, Told, answered, best_of, generation, no_query, products, sentence};
+use crate::{
+    Ablation, Continuation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
+};
 
 /// What a model read, its own continuation included.
 struct Reading {
@@ -39,6 +38,7 @@ pub struct Texts {
 }
 
 impl Texts {
+    /// Of a folder or run that was opened.
     pub fn new(name: &str, opened: Opened, model: TextModel) -> Self {
         let name = name.to_owned();
         Self {
@@ -49,7 +49,7 @@ impl Texts {
     }
 
     /// What the model reads: the text with its own token for a masked word, and what it writes on.
-    fn read(&self, input: &Input) -> Result<Reading, Failure> {
+    fn read(&self, input: &Input) -> Result<Reading, Told> {
         let text = &input.text;
         let special = self.opened.tokenizer.special();
         let mask = special.mask.and_then(|id| self.opened.tokenizer.token(id));
@@ -59,9 +59,7 @@ impl Texts {
         };
         let encoded = self.opened.tokenizer.encode(&text, true)?;
         if encoded.ids.is_empty() {
-            return Err(Failure::Usage(
-                "the text has no tokens; type some words".to_owned(),
-            ));
+            return Err("the text has no tokens; type some words".into());
         }
         let mut reading = Reading {
             text,
@@ -81,7 +79,7 @@ impl Texts {
     }
 
     /// Writes on, greedily or drawn.
-    fn write(&self, reading: &mut Reading, wanted: &Continuation) -> Result<(), Failure> {
+    fn write(&self, reading: &mut Reading, wanted: &Continuation) -> Result<(), Told> {
         let tokenizer = &self.opened.tokenizer;
         let ids = &mut reading.encoded.ids;
         let stop = tokenizer.special().eos.clone();
@@ -130,7 +128,7 @@ impl Texts {
     }
 
     /// What the model looks at, and what it says.
-    fn seen(&self, input: &Input) -> Result<Seen, Failure> {
+    fn seen(&self, input: &Input) -> Result<Seen, Told> {
         let Reading {
             text,
             encoded,
@@ -142,7 +140,7 @@ impl Texts {
         if let Some(tree) = tree {
             trace.target.clone_from(&written);
             let text = |id| (self.opened.tokenizer.decode(&[id], false)).map_err(sentence);
-            let generation = generation(tree, vec![trace.clone()], text).map_err(Failure::Usage)?;
+            let generation = generation(tree, vec![trace.clone()], text)?;
             let first = generation.proposals.iter();
             let first = first.filter(|one| one.parent.is_none());
             let next = first.map(|one| (one.text.clone(), one.probability));
@@ -169,12 +167,12 @@ impl Texts {
             let word = self.opened.tokenizer.decode(&[id], false)?;
             Ok((word, probability))
         });
-        let words: Vec<(String, f64)> = words.collect::<Result<_, Failure>>()?;
+        let words: Vec<(String, f64)> = words.collect::<Result<_, Told>>()?;
         Ok(answered(trace, best_of(words.into_iter())))
     }
 
     /// The likeliest tokens after `ids`.
-    fn next(&self, ids: &[u32]) -> Result<Vec<(u32, f64)>, Failure> {
+    fn next(&self, ids: &[u32]) -> Result<Vec<(u32, f64)>, Told> {
         let mut likely = vec![];
         let model = self.opened.causal(&self.model)?;
         model.predict(ids, ids.len() - 1, &mut |_, logits| {
@@ -190,7 +188,7 @@ impl Texts {
     }
 
     /// The gradients of the next token, of what was written, of the word for the mask or of the class.
-    fn gradients_of(&self, input: &Input) -> Result<(String, OutputGradients), Failure> {
+    fn gradients_of(&self, input: &Input) -> Result<(String, OutputGradients), Told> {
         let Reading {
             encoded,
             given,
@@ -201,7 +199,7 @@ impl Texts {
         let none = || {
             let message = "this text has no output whose probability could be followed: write [MASK] in the place of a word, or ask a model \
                            that writes or that gives a class";
-            Failure::Usage(message.to_owned())
+            Told::from(message)
         };
         let TextModel::Reads(model) = &self.model else {
             let mut wanted: Vec<(usize, u32)> =
@@ -243,17 +241,13 @@ impl Texts {
 }
 
 /// The scores of the classes of a text.
-fn classes(model: &TextEncoder, encoded: &Encoding) -> Result<Vec<f32>, Failure> {
+fn classes(model: &TextEncoder, encoded: &Encoding) -> Result<Vec<f32>, Told> {
     let states = model.states(&[input_of(encoded)], None)?;
     Ok(model.classes(&states[0]).unwrap_or_default())
 }
 
 /// The likeliest tokens in the place of a masked one; none from a model that fills no masks.
-fn filled(
-    model: &TextEncoder,
-    encoded: &Encoding,
-    place: usize,
-) -> Result<Vec<(u32, f64)>, Failure> {
+fn filled(model: &TextEncoder, encoded: &Encoding, place: usize) -> Result<Vec<(u32, f64)>, Told> {
     let states = model.states(&[input_of(encoded)], None)?;
     let size = model.size();
     let likely = model.likeliest(&states[0][place * size..][..size], LISTED);
@@ -291,7 +285,7 @@ impl Model for Texts {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
-        self.seen(input).map_err(failed)
+        self.seen(input).map_err(sentence)
     }
 
     fn shows_queries(&self) -> bool {
@@ -305,7 +299,7 @@ impl Model for Texts {
         place: &QueryPlace,
     ) -> Result<QueryKeys, String> {
         self.change(ablation)?;
-        let encoded = self.read(input).map_err(failed)?.encoded;
+        let encoded = self.read(input).map_err(sentence)?.encoded;
         let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);
         let read = self.model.observe(&encoded, &mut observer);
         read.map_err(sentence)?;
@@ -314,7 +308,7 @@ impl Model for Texts {
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
         self.change(&Ablation::default())?;
-        let (output, found) = self.gradients_of(input).map_err(failed)?;
+        let (output, found) = self.gradients_of(input).map_err(sentence)?;
         Ok(products(output, found, Kind::SelfAttention))
     }
 }

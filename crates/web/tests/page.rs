@@ -1,0 +1,242 @@
+//! The page that `.ci/web` builds, in headless Chromium: it says what the library says on this machine.
+
+#[path = "../../serve/tests/common/chromium.rs"]
+mod chromium;
+#[path = "../../serve/tests/common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use std::{env, fs, thread};
+
+use chromium::Page;
+use common::ask;
+use regard_serve::Local;
+use serde_json::{Value, json};
+
+const SENTENCES: [&str; 4] = [
+    "A man in a red shirt is riding a bicycle.",
+    "Two dogs are running through the snow.",
+    "An old woman sells fruit at the market.",
+    "Children play football on a green field near the river.",
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folder of the page, or `None` with a line that says so where it was not built.
+fn built() -> Option<PathBuf> {
+    let folder = repository().join("target/page");
+    if folder.join("regard_web_bg.wasm").is_file() {
+        return Some(folder);
+    }
+    println!("skipped: the page is built by .ci/web, and was not");
+    None
+}
+
+/// Serves the files of `folder` to whoever asks, as long as the tests run.
+fn serve(folder: PathBuf) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let folder = folder.clone();
+            thread::spawn(move || send(&folder, stream));
+        }
+    });
+    address
+}
+
+fn send(folder: &Path, mut stream: TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let first = lines.next()?.ok()?;
+    lines
+        .take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty()))
+        .count();
+    let path = first.split(' ').nth(1)?.split('?').next()?;
+    let path = if path == "/" { "/index.html" } else { path };
+    let kind = match path.rsplit('.').next()? {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript",
+        "css" => "text/css",
+        "wasm" => "application/wasm",
+        _ => "application/octet-stream",
+    };
+    let (status, body) = match fs::read(folder.join(&path[1..])) {
+        Ok(body) => ("200 OK", body),
+        Err(_) => ("404 Not Found", vec![]),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(&body).ok()
+}
+
+/// The same on this machine.
+fn local(model: &str) -> Local {
+    let path = repository()
+        .join("crates/cli/models")
+        .join(model)
+        .join("model.safetensors");
+    regard_web::viewer(Some((model, &fs::read(path).unwrap()))).unwrap()
+}
+
+fn look(local: &Local, asked: Value, image: &[u8]) -> Value {
+    let body = [format!("{asked}\n").as_bytes(), image].concat();
+    let answer = local.answer("POST", "api/look", body);
+    assert_eq!(
+        answer.status,
+        200,
+        "{}",
+        String::from_utf8_lossy(&answer.body)
+    );
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Puts a file of the repository into the input `selector`.
+fn choose(page: &mut Page, selector: &str, path: &Path) {
+    let document = page.call("DOM.getDocument", json!({}));
+    let node = page.call(
+        "DOM.querySelector",
+        json!({ "nodeId": document["root"]["nodeId"], "selector": selector }),
+    );
+    page.call(
+        "DOM.setFileInputFiles",
+        json!({ "nodeId": node["nodeId"], "files": [path] }),
+    );
+}
+
+fn no_errors(page: &Page) {
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+}
+
+#[test]
+fn translations_are_those_of_the_library() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    page.size(1200, 900);
+    let address = serve(folder);
+    let local = local("multi30k-en-de");
+    for (number, sentence) in SENTENCES.iter().enumerate() {
+        let expected = look(&local, json!({ "text": sentence }), &[]);
+        let text = sentence.replace(' ', "+");
+        let started = Instant::now();
+        page.load(&format!("http://{address}/#view=ask&text={text}"));
+        page.wait("document.querySelector('#plain .output')");
+        let seconds = started.elapsed().as_secs_f64();
+        println!("load to translation {}: {seconds:.2} s", number + 1);
+        assert_eq!(
+            page.text("#plain .output"),
+            expected["output"].as_str().unwrap()
+        );
+    }
+    page.screenshot("web-translation");
+    page.click("a[data-focus='view-head']", false);
+    page.wait("document.querySelector('#main').dataset.view === 'head'");
+    page.wait("document.querySelector('.heat, canvas')");
+    page.screenshot("web-head");
+    no_errors(&page);
+}
+
+#[test]
+fn images_are_described_and_shown() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let address = serve(folder);
+    let scene = repository().join("docs/scene.png").canonicalize().unwrap();
+    let expected = look(
+        &local("scenes-captioner"),
+        json!({}),
+        &fs::read(&scene).unwrap(),
+    );
+    page.load(&format!("http://{address}/?model=scenes-captioner"));
+    choose(&mut page, "input[data-focus=file]", &scene);
+    page.wait("document.querySelector('.drop').textContent.includes('scene.png')");
+    page.click("[data-focus=look]", false);
+    page.wait("document.querySelector('#plain .output')");
+    assert_eq!(
+        page.text("#plain .output"),
+        expected["output"].as_str().unwrap()
+    );
+    page.click("a[data-focus='view-image']", false);
+    page.wait("document.querySelector('#main img')?.naturalWidth > 0");
+    page.screenshot("web-image");
+    no_errors(&page);
+}
+
+#[test]
+fn mechanisms_are_explained_with_sliders() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let address = serve(folder);
+    let local = regard_web::viewer(None).unwrap();
+    let explained = |path: &str| -> Value {
+        let answer = local.answer("GET", &format!("api/explain/{path}"), vec![]);
+        serde_json::from_slice(&answer.body).unwrap()
+    };
+    let all = local.answer("GET", "api/explain", vec![]);
+    let all: Value = serde_json::from_slice(&all.body).unwrap();
+    page.load(&format!("http://{address}/?model=#view=explain"));
+    let mut topics = 0;
+    for entry in all
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|group| group["entries"].as_array().unwrap())
+    {
+        let name = entry["name"].as_str().unwrap();
+        let expected = &explained(name)["command"];
+        page.value(&format!("location.hash = 'view=explain&topic={name}'"));
+        page.wait(&format!(
+            "document.querySelector('#command').textContent === {expected} && document.querySelector('#worked')?.naturalWidth > 0"
+        ));
+        topics += 1;
+    }
+    assert!(topics > 50, "{topics}");
+    page.load(&format!(
+        "http://{address}/?model=#view=explain&topic=scaled-dot&given=scale%3D2"
+    ));
+    page.wait("document.querySelector('#worked')?.naturalWidth > 0");
+    assert!(
+        page.text("#command").contains("--scale 2"),
+        "{}",
+        page.text("#command")
+    );
+    page.screenshot("web-explain");
+    no_errors(&page);
+}
+
+#[test]
+fn traces_are_opened() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let address = serve(folder);
+    let words = regard_trace::Tokens::from_words("to be or not");
+    let weights = vec![0.25; 16];
+    let map = regard_trace::AttentionMap::new(
+        regard_trace::Kind::SelfAttention,
+        words.clone(),
+        words,
+        1,
+        weights,
+    );
+    let trace = regard_trace::Trace::new("by hand", "to be or not", "").with_map(map.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let [good, bad] = ["good.safetensors", "bad.safetensors"].map(|name| folder.path().join(name));
+    regard_trace::write(&good, &[trace]).unwrap();
+    fs::write(&bad, b"no trace").unwrap();
+    page.load(&format!("http://{address}/?model="));
+    choose(&mut page, "#open", &bad);
+    page.wait("document.querySelector('#readout .alert')");
+    no_errors(&page);
+    choose(&mut page, "#open", &good);
+    page.wait("document.querySelector('#main').dataset.view === 'overview'");
+    assert!(page.text("#texts").contains("to be or not"));
+    page.screenshot("web-trace");
+    no_errors(&page);
+}

@@ -46,10 +46,14 @@ pub fn describe(device: &Device) -> String {
 /// Whether `device` is a card, and no program that plays one.
 pub fn is_hardware(device: &Device) -> bool {
     #[cfg(feature = "gpu")]
-    if let Some(identity) = device.identity() {
-        return identity.physical.is_some();
+    return device
+        .identity()
+        .is_some_and(|identity| identity.physical.is_some());
+    #[cfg(not(feature = "gpu"))]
+    {
+        let _ = device;
+        false
     }
-    false
 }
 
 /// Whether `device` is one of those that [`cards`] may give, a program that plays a card included.

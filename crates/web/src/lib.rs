@@ -1,7 +1,7 @@
 //! regard in the browser: the page of its viewer, with models and worked examples that compute there.
 //!
 //! `.ci/web` builds the page as a folder (`target/page`) that any server of files can serve. The page asks a worker (`worker.js`) what it
-//! would ask `regard serve`; the worker asks a [`Viewer`](browser::Viewer), which answers by [`regard_serve::Local`].
+//! would ask `regard serve`; the worker asks a `Viewer` (`browser.rs`), which answers by [`regard_serve::Local`].
 //!
 //! | model | does |
 //! |---|---|

@@ -1,14 +1,14 @@
 //! Scaled-dot-product attention for graphics cards, in [CubeCL](https://github.com/tracel-ai/cubecl), as one operation: the matrix of
 //! scores is never stored.
 //!
-//! `softmax(softcap(scale · q kᵀ) + bias) v` with masks ([`Options`]), heads that share keys and values, and a bias of any broadcast
+//! `softmax(softcap(scale · q kᵀ) + bias) v` with masks (`Options`), heads that share keys and values, and a bias of any broadcast
 //! shape. Numbers are added up in `f32`, whatever the tensors hold.
 //!
 //! | kernel | a group of 256 units computes | in passes over |
 //! |---|---|---|
-//! | [`forward`] | the context and the two [`Forward::stats`] of a tile of queries of one head | tiles of keys |
-//! | [`backward`], `dq` | the gradient of a tile of queries | tiles of keys |
-//! | [`backward`], `dk`, `dv` | the gradients of a tile of keys and values | the heads that share them, and tiles of queries |
+//! | `forward` | the context and the two `Forward::stats` of a tile of queries of one head | tiles of keys |
+//! | `backward`, `dq` | the gradient of a tile of queries | tiles of keys |
+//! | `backward`, `dk`, `dv` | the gradients of a tile of keys and values | the heads that share them, and tiles of queries |
 //!
 //! A tile has 64 rows, or 32 where the card has little shared memory; 16 x 16 units share a tile of scores, 4 x 4 (2 x 2) scores each.
 //! Products are computed without tensor cores. The backward pass computes the scores once more and adds nothing atomically, so

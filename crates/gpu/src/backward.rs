@@ -1,12 +1,12 @@
 //! The backward pass, from the `stats` of the forward pass:
-//! `P = exp(S - lse)`, `dV = Pᵀ dO`, `dS = P (dO Vᵀ - δ)` with `δ = Σ dO · O`, `dQ = dS K`, `dK = dSᵀ Q`.
+//! `P = exp(S - m) / Σ`, `dV = Pᵀ dO`, `dS = P (dO Vᵀ - δ)` with `δ = Σ dO · O`, `dQ = dS K`, `dK = dSᵀ Q`.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::{ops::numeric::empty_device_contiguous_dtype, tensor::CubeTensor};
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Forward, Options, SIDE, Sizes, bias_of, elem,
+    Forward, Inputs, Options, SIDE, Sizes, addresses, elem,
     tile::{Band, Form, HIDDEN, products, score, slope, spread, start, write},
 };
 
@@ -27,45 +27,52 @@ pub struct Gradients {
 ///
 /// # Panics
 /// As the forward pass.
-#[allow(clippy::too_many_arguments)]
 pub fn backward(
-    query: CubeTensor,
-    key: CubeTensor,
-    value: CubeTensor,
-    bias: Option<CubeTensor>,
+    inputs: Inputs,
     options: &Options,
     forward: &Forward,
     gradient: CubeTensor,
     wants_bias: bool,
 ) -> Gradients {
-    let sizes = Sizes::of(&query, &key, &value);
+    let sizes = Sizes::of(&inputs);
     let Sizes {
         batch,
         heads,
         queries,
         ..
     } = sizes;
-    let (client, device) = (query.client.clone(), query.device.clone());
-    let new = |shape: [usize; 4], dtype: DType| {
-        empty_device_contiguous_dtype(client.clone(), device.clone(), Shape::from(shape), dtype)
-    };
+    let number = inputs.query.dtype;
+    let of_keys = |size| [batch, sizes.key_heads, sizes.keys, size];
     let found = Gradients {
-        query: new([batch, heads, queries, sizes.size], query.dtype),
-        key: new(
-            [batch, sizes.key_heads, sizes.keys, sizes.size],
-            query.dtype,
-        ),
-        value: new(
-            [batch, sizes.key_heads, sizes.keys, sizes.value_size],
-            query.dtype,
-        ),
-        bias: wants_bias.then(|| new([batch, heads, queries, sizes.keys], DType::F32)),
+        query: inputs.empty([batch, heads, queries, sizes.size], number),
+        key: inputs.empty(of_keys(sizes.size), number),
+        value: inputs.empty(of_keys(sizes.value_size), number),
+        bias: wants_bias.then(|| inputs.empty([batch, heads, queries, sizes.keys], DType::F32)),
     };
-    let form = Form::new(&query, &sizes, options.softcap.is_some(), bias.is_some());
-    let (lengths, bias) = (options.lengths_on(&query, &sizes), bias_of(bias, &query));
-    let delta = new([batch, heads, queries, 1], DType::F32);
+    let form = Form::new(&inputs, &sizes, options);
+    let lengths = options.lengths_on(&inputs, &sizes);
+    let bias = inputs.bound_bias();
+    let delta = inputs.empty([batch, heads, queries, 1], DType::F32);
+    let written = match &found.bias {
+        Some(bias) => bias.clone(),
+        None => inputs.empty([1; 4], DType::F32),
+    };
+    let Inputs {
+        query, key, value, ..
+    } = inputs;
+    let (client, dtype) = (query.client.clone(), elem(&query));
     let units = CubeDim::new_2d(SIDE as u32, SIDE as u32);
-    let dtype = elem(&query);
+    let addresses = addresses([
+        &query,
+        &key,
+        &value,
+        &bias,
+        &gradient,
+        &written,
+        &found.query,
+        &found.key,
+        &found.value,
+    ]);
     delta_kernel::launch(
         &client,
         CubeCount::Static(
@@ -74,21 +81,17 @@ pub fn backward(
             batch as u32,
         ),
         CubeDim::new_1d((SIDE * SIDE) as u32),
-        AddressType::U32,
+        addresses,
         forward.context.clone().into_tensor_arg(),
         gradient.clone().into_tensor_arg(),
         delta.clone().into_tensor_arg(),
         dtype,
     );
-    let written = match &found.bias {
-        Some(bias) => bias.clone(),
-        None => new([1, 1, 1, 1], DType::F32),
-    };
     query_kernel::launch(
         &client,
         form.groups(queries, heads, batch),
         units,
-        AddressType::U32,
+        addresses,
         query.clone().into_tensor_arg(),
         key.clone().into_tensor_arg(),
         value.clone().into_tensor_arg(),
@@ -110,7 +113,7 @@ pub fn backward(
         &client,
         form.groups(sizes.keys, sizes.key_heads, batch),
         units,
-        AddressType::U32,
+        addresses,
         query.into_tensor_arg(),
         key.into_tensor_arg(),
         value.into_tensor_arg(),
@@ -230,6 +233,7 @@ fn query_kernel<E: Float>(
         for i in 0..r {
             let row = y + comptime!(i * SIDE);
             let place = row_start + min(first_query + row, queries - 1);
+            let (largest, factor) = (stats[place * 2], 1.0f32 / stats[place * 2 + 1]);
             #[unroll]
             for j in 0..r {
                 let column = x + comptime!(j * SIDE);
@@ -245,7 +249,7 @@ fn query_kernel<E: Float>(
                     bias_start,
                     form,
                 );
-                let weight = ((score - stats[place * 2]) - stats[place * 2 + 1]).exp();
+                let weight = (score - largest).exp() * factor;
                 let of_score = weight * (of_weights[n] - delta[place]);
                 let of_score = select(score <= HIDDEN, 0.0f32, of_score);
                 if comptime!(form.written) {
@@ -369,6 +373,7 @@ fn key_kernel<E: Float>(
             for j in 0..r {
                 let column = x + comptime!(j * SIDE);
                 let place = row_start + min(first_query + column, queries - 1);
+                let (largest, factor) = (stats[place * 2], 1.0f32 / stats[place * 2 + 1]);
                 #[unroll]
                 for i in 0..r {
                     let row = y + comptime!(i * SIDE);
@@ -385,7 +390,7 @@ fn key_kernel<E: Float>(
                         form,
                     );
                     let hidden = score <= HIDDEN;
-                    let weight = ((score - stats[place * 2]) - stats[place * 2 + 1]).exp();
+                    let weight = (score - largest).exp() * factor;
                     let of_product =
                         weight * (of_weights[n] - delta[place]) * slope(scores[n], &band, form);
                     of_weights[n] = select(hidden, 0.0f32, of_product);

@@ -1,11 +1,11 @@
 //! The forward pass: softmax online, tile by tile of keys.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::{ops::numeric::empty_device_contiguous_dtype, tensor::CubeTensor};
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Options, SIDE, Sizes, bias_of, elem,
+    Inputs, Options, SIDE, Sizes, addresses, elem,
     tile::{Band, Form, HIDDEN, LOWEST, products, score, spread, start, write},
 };
 
@@ -14,46 +14,41 @@ use crate::{
 pub struct Forward {
     /// `[batch, heads, queries, value size]`
     pub context: CubeTensor,
-    /// `[batch, heads, queries, 2]` in `f32`: the largest score of each row, and the logarithm of the sum of the exponentials of the
-    /// others relative to it; their sum is the `lse`. Two numbers, as the sum of a large score and a small logarithm would be rounded.
-    /// In a row that sees nothing the first is less than -3e38.
+    /// `[batch, heads, queries, 2]` in `f32`: the largest score `m` of each row and `Σ exp(s - m)`, so that `lse = m + ln Σ`. Two
+    /// numbers, from which the backward pass has the weights of the forward pass: a sum of both would be rounded. In a row that sees
+    /// nothing the first is less than -3e38 and the second is 0.
     pub stats: CubeTensor,
 }
 
-/// Attention of `query [batch, heads, queries, size]`, `key [batch, key heads, keys, size]` and `value [batch, key heads, keys, value size]`,
-/// of one type, with any strides; `heads` is a multiple of `key heads`. The `bias` is `[batch, heads, queries, keys]` in `f32`, with
-/// strides of 0 where it is broadcast; -∞ hides a key.
+/// Attention, as the head of this crate defines it.
 ///
 /// # Panics
-/// If shapes do not fit, something is empty, or a size exceeds [`MAX_SIZE`](crate::MAX_SIZE).
-pub fn forward(
-    query: CubeTensor,
-    key: CubeTensor,
-    value: CubeTensor,
-    bias: Option<CubeTensor>,
-    options: &Options,
-) -> Forward {
-    let sizes = Sizes::of(&query, &key, &value);
+/// If shapes or types do not fit, something is empty, or a size exceeds [`MAX_SIZE`](crate::MAX_SIZE).
+pub fn forward(inputs: Inputs, options: &Options) -> Forward {
+    let sizes = Sizes::of(&inputs);
     let Sizes {
         batch,
         heads,
         queries,
         ..
     } = sizes;
-    let (client, device) = (query.client.clone(), query.device.clone());
-    let new = |shape: [usize; 4], dtype: DType| {
-        empty_device_contiguous_dtype(client.clone(), device.clone(), Shape::from(shape), dtype)
-    };
-    let context = new([batch, heads, queries, sizes.value_size], query.dtype);
-    let stats = new([batch, heads, queries, 2], DType::F32);
-    let form = Form::new(&query, &sizes, options.softcap.is_some(), bias.is_some());
-    let (lengths, bias) = (options.lengths_on(&query, &sizes), bias_of(bias, &query));
-    let dtype = elem(&query);
+    let context = inputs.empty(
+        [batch, heads, queries, sizes.value_size],
+        inputs.query.dtype,
+    );
+    let stats = inputs.empty([batch, heads, queries, 2], DType::F32);
+    let form = Form::new(&inputs, &sizes, options);
+    let lengths = options.lengths_on(&inputs, &sizes);
+    let bias = inputs.bound_bias();
+    let Inputs {
+        query, key, value, ..
+    } = inputs;
+    let (client, dtype) = (query.client.clone(), elem(&query));
     forward_kernel::launch(
         &client,
         form.groups(queries, heads, batch),
         CubeDim::new_2d(SIDE as u32, SIDE as u32),
-        AddressType::U32,
+        addresses([&query, &key, &value, &bias, &context, &stats]),
         query.into_tensor_arg(),
         key.into_tensor_arg(),
         value.into_tensor_arg(),
@@ -228,7 +223,7 @@ fn forward_kernel<E: Float>(
         if x == 0 && row < queries {
             let place = ((batch * query.shape(1) + head) * queries + row) * 2;
             stats[place] = largest[i];
-            stats[place + 1] = select(empty, 0.0f32, total[i].ln());
+            stats[place + 1] = total[i];
         }
     }
     write::<E>(&sums, context, batch, head, first_query, r, form.value_size);

@@ -7,6 +7,7 @@
 //! | kernel | a group of 256 units computes | in passes over |
 //! |---|---|---|
 //! | `forward` | the context and the two `Forward::stats` of a tile of queries of one head | tiles of keys |
+//! | `weights` | the weights of a tile of queries, if somebody asks for them | tiles of keys |
 //! | `backward`, `dq` | the gradient of a tile of queries | tiles of keys |
 //! | `backward`, `dk`, `dv` | the gradients of a tile of keys and values | the heads that share them, and tiles of queries |
 //!
@@ -24,12 +25,14 @@
 mod backward;
 mod forward;
 mod tile;
+mod weights;
 
 pub use backward::{Gradients, backward};
 pub use forward::{Forward, forward};
+pub use weights::weights;
 
-use burn::tensor::DType;
-use burn_cubecl::tensor::CubeTensor;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::{ops::numeric::empty_device_contiguous_dtype, tensor::CubeTensor};
 use cubecl::prelude::*;
 
 use crate::tile::BandLaunch;
@@ -86,7 +89,7 @@ impl Options {
     }
 
     /// The number of keys that each batch entry has.
-    fn lengths_on(&self, like: &CubeTensor, sizes: &Sizes) -> CubeTensor {
+    fn lengths_on(&self, inputs: &Inputs, sizes: &Sizes) -> CubeTensor {
         let (batch, keys) = (sizes.batch, sizes.keys as u32);
         let lengths = match &self.lengths {
             Some(lengths) => lengths.iter().map(|&length| length.min(keys)).collect(),
@@ -97,19 +100,46 @@ impl Options {
             batch,
             "`lengths` has an entry for each of the batch"
         );
-        let handle = like.client.create_from_slice(u32::as_bytes(&lengths));
-        let (client, device) = (like.client.clone(), like.device.clone());
+        let handle = inputs
+            .query
+            .client
+            .create_from_slice(u32::as_bytes(&lengths));
+        let (client, device) = (inputs.query.client.clone(), inputs.query.device.clone());
         CubeTensor::new_contiguous(client, device, [batch].into(), handle, DType::U32)
     }
 }
 
-/// The bias, or something to bind in its place.
-fn bias_of(bias: Option<CubeTensor>, like: &CubeTensor) -> CubeTensor {
-    bias.unwrap_or_else(|| {
-        let handle = like.client.create_from_slice(f32::as_bytes(&[0.0]));
-        let (client, device) = (like.client.clone(), like.device.clone());
-        CubeTensor::new_contiguous(client, device, [1, 1, 1, 1].into(), handle, DType::F32)
-    })
+/// What attention reads, with any strides.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// `[batch, heads, queries, size]`; `heads` is a multiple of `key heads`.
+    pub query: CubeTensor,
+    /// `[batch, key heads, keys, size]`, of the query's type.
+    pub key: CubeTensor,
+    /// `[batch, key heads, keys, value size]`, of the query's type.
+    pub value: CubeTensor,
+    /// `[batch, heads, queries, keys]` in `f32`, with strides of 0 where it is broadcast: added to the scores; -∞ hides a key.
+    pub bias: Option<CubeTensor>,
+}
+
+impl Inputs {
+    /// A new tensor beside them.
+    fn empty(&self, shape: [usize; 4], dtype: DType) -> CubeTensor {
+        let (client, device) = (self.query.client.clone(), self.query.device.clone());
+        empty_device_contiguous_dtype(client, device, Shape::from(shape), dtype)
+    }
+
+    /// The bias, or something to bind in its place.
+    fn bound_bias(&self) -> CubeTensor {
+        let bias = self.bias.clone();
+        bias.unwrap_or_else(|| self.empty([1; 4], DType::F32))
+    }
+}
+
+/// The width of addresses that reaches every number of `tensors`.
+fn addresses<'a>(tensors: impl IntoIterator<Item = &'a CubeTensor>) -> AddressType {
+    let each = tensors.into_iter().map(CubeTensor::required_address_type);
+    each.max().unwrap_or_default()
 }
 
 /// The type of a tensor's numbers, for a kernel.
@@ -135,7 +165,13 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(query: &CubeTensor, key: &CubeTensor, value: &CubeTensor) -> Self {
+    fn of(inputs: &Inputs) -> Self {
+        let Inputs {
+            query,
+            key,
+            value,
+            bias,
+        } = inputs;
         let dims = |tensor: &CubeTensor| <[usize; 4]>::try_from(tensor.meta.shape().to_vec());
         let (Ok(q), Ok(k), Ok(v)) = (dims(query), dims(key), dims(value)) else {
             panic!("query, key and value have four dimensions");
@@ -156,6 +192,15 @@ impl Sizes {
             fit && types,
             "query {q:?}, key {k:?} and value {v:?} do not fit"
         );
+        if let Some(bias) = bias {
+            let expected = [q[0], q[1], q[2], k[2]];
+            assert!(
+                dims(bias) == Ok(expected) && bias.dtype == DType::F32,
+                "a bias {:?} of {:?}, expected {expected:?} of f32",
+                bias.meta.shape(),
+                bias.dtype
+            );
+        }
         let full = [q, k, v].iter().flatten().all(|&size| size > 0);
         let small = sizes.size <= MAX_SIZE && sizes.value_size <= MAX_SIZE;
         assert!(

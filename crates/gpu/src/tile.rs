@@ -2,10 +2,9 @@
 //!
 //! Unit `(x, y)` of 16 x 16 has the rows `y + 16 i` and the columns `x + 16 j` of a tile, `i, j < r`.
 
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::{SIDE, Sizes};
+use crate::{Inputs, Options, SIDE, Sizes};
 
 /// A score that is at most this is hidden. Infinities are avoided, as WGSL knows none.
 pub(crate) const HIDDEN: f32 = -3.0e38;
@@ -29,14 +28,15 @@ pub(crate) struct Form {
 
 impl Form {
     /// The form for a card: the larger tile if its shared memory takes it.
-    pub(crate) fn new(like: &CubeTensor, sizes: &Sizes, capped: bool, biased: bool) -> Self {
-        let available = like.client.properties().hardware.max_shared_memory_size;
+    pub(crate) fn new(inputs: &Inputs, sizes: &Sizes, options: &Options) -> Self {
+        let card = &inputs.query.client.properties().hardware;
+        let available = card.max_shared_memory_size;
         Self {
             r: if shared_bytes(4) <= available { 4 } else { 2 },
             size: sizes.size,
             value_size: sizes.value_size,
-            capped,
-            biased,
+            capped: options.softcap.is_some(),
+            biased: inputs.bias.is_some(),
             written: false,
         }
     }
@@ -276,9 +276,19 @@ pub(crate) fn score(
 pub(crate) fn bent(product: f32, band: &Band, #[comptime] form: Form) -> f32 {
     let mut score = product * band.scale;
     if comptime!(form.capped) {
-        score = band.softcap * (score / band.softcap).tanh();
+        score = band.softcap * tanh(score / band.softcap);
     }
     score
+}
+
+/// Some cards compute tanh from exponentials, which are infinite where it is 1 long since.
+#[cube]
+fn tanh(x: f32) -> f32 {
+    select(
+        x.abs() < 20.0f32,
+        x.tanh(),
+        select(x < 0.0f32, -1.0f32, select(x > 0.0f32, 1.0f32, x)),
+    )
 }
 
 /// The derivative of [`bent`] with respect to the product.
@@ -286,7 +296,7 @@ pub(crate) fn bent(product: f32, band: &Band, #[comptime] form: Form) -> f32 {
 pub(crate) fn slope(product: f32, band: &Band, #[comptime] form: Form) -> f32 {
     let mut slope = band.scale;
     if comptime!(form.capped) {
-        let bent = (product * band.scale / band.softcap).tanh();
+        let bent = tanh(product * band.scale / band.softcap);
         slope *= 1.0f32 - bent * bent;
     }
     slope

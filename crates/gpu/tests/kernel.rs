@@ -8,7 +8,7 @@ use burn::{
     tensor::{DType, Device, DeviceType, Tensor, TensorData},
 };
 use burn_cubecl::tensor::CubeTensor;
-use regard_gpu::{Forward, Gradients, Options, backward, forward};
+use regard_gpu::{Forward, Gradients, Inputs, Options, backward, forward};
 use regard_kernels::{Alignment, Attention, View, Window, dot::reference};
 
 fn device() -> Option<Device> {
@@ -70,6 +70,11 @@ fn read(tensor: CubeTensor) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+fn tensor(numbers: &[f32], shape: [usize; 4], device: &Device, dtype: DType) -> CubeTensor {
+    let data = TensorData::new(numbers.to_vec(), shape);
+    cube(Tensor::<4>::from_data(data, device).cast(dtype))
+}
+
 #[derive(Debug, Clone)]
 struct Case {
     batch: usize,
@@ -81,6 +86,11 @@ struct Case {
     keys_of: Option<Vec<u32>>,
     softcap: Option<f32>,
     bias: Option<[usize; 4]>,
+    /// What the bias is multiplied by, and what hides where it says so.
+    bias_factor: f32,
+    bias_hides: bool,
+    /// What the queries are multiplied by.
+    factor: f32,
     lower_right: bool,
 }
 
@@ -96,6 +106,9 @@ impl Case {
             keys_of: None,
             softcap: None,
             bias: None,
+            bias_factor: 1.0,
+            bias_hides: false,
+            factor: 1.0,
             lower_right: true,
         }
     }
@@ -111,15 +124,40 @@ impl Case {
 
     fn data(&self) -> [Vec<f32>; 3] {
         let mut seed = 7;
-        self.shapes().map(|shape| {
+        let mut data = self.shapes().map(|shape| {
             seed += 1;
             numbers(seed, shape.iter().product())
-        })
+        });
+        data[0].iter_mut().for_each(|x| *x *= self.factor);
+        data
+    }
+
+    fn inputs(&self, device: &Device, dtype: DType) -> Inputs {
+        let (data, shapes) = (self.data(), self.shapes());
+        let [query, key, value] = [0, 1, 2].map(|i| tensor(&data[i], shapes[i], device, dtype));
+        let [queries, keys] = self.lengths;
+        let bias = self.bias().map(|(numbers, shape)| {
+            let full = [self.batch, self.heads[0], queries, keys];
+            cube(Tensor::<4>::from_data(TensorData::new(numbers, shape), device).expand(full))
+        });
+        Inputs {
+            query,
+            key,
+            value,
+            bias,
+        }
     }
 
     fn bias(&self) -> Option<(Vec<f32>, [usize; 4])> {
         let shape = self.bias?;
-        Some((numbers(99, shape.iter().product()), shape))
+        let mut bias = numbers(99, shape.iter().product());
+        for (place, x) in bias.iter_mut().enumerate() {
+            *x *= self.bias_factor;
+            if self.bias_hides && place % 3 != 0 {
+                *x = f32::NEG_INFINITY;
+            }
+        }
+        Some((bias, shape))
     }
 
     fn scale(&self) -> f32 {
@@ -164,33 +202,17 @@ impl Case {
 
 /// What the card computes: context, `lse`, and the gradients of query, key, value and bias (before it is summed).
 fn on_card(case: &Case, device: &Device, dtype: DType) -> [Vec<f64>; 6] {
-    let shapes = case.shapes();
-    let tensor = |numbers: &[f32], shape: [usize; 4]| {
-        cube(Tensor::<4>::from_data(TensorData::new(numbers.to_vec(), shape), device).cast(dtype))
-    };
-    let data = case.data();
-    let [query, key, value] = [0, 1, 2].map(|i| tensor(&data[i], shapes[i]));
-    let [queries, keys] = case.lengths;
-    let bias = case.bias().map(|(numbers, shape)| {
-        let full = [case.batch, case.heads[0], queries, keys];
-        cube(Tensor::<4>::from_data(TensorData::new(numbers, shape), device).expand(full))
-    });
-    let options = case.options();
-    let out = [case.batch, case.heads[0], queries, case.sizes[1]];
-    let gradient = tensor(&numbers(5, out.iter().product()), out);
-    let found = forward(
-        query.clone(),
-        key.clone(),
-        value.clone(),
-        bias.clone(),
-        &options,
-    );
-    let wants_bias = bias.is_some();
-    let gradients = backward(
-        query, key, value, bias, &options, &found, gradient, wants_bias,
-    );
+    let (inputs, options) = (case.inputs(device, dtype), case.options());
+    let out = [case.batch, case.heads[0], case.lengths[0], case.sizes[1]];
+    let gradient = tensor(&numbers(5, out.iter().product()), out, device, dtype);
+    let found = forward(inputs.clone(), &options);
+    let wants_bias = inputs.bias.is_some();
+    let gradients = backward(inputs, &options, &found, gradient, wants_bias);
     let Forward { context, stats } = found;
-    let lse = read(stats).chunks(2).map(|row| row[0] + row[1]).collect();
+    let lse = read(stats)
+        .chunks(2)
+        .map(|row| row[0] + row[1].ln())
+        .collect();
     let Gradients {
         query,
         key,
@@ -310,6 +332,34 @@ fn cases() -> Vec<Case> {
             ..plain
         },
         Case::new(1, [2, 2], [65, 129], [256, 200]),
+        // Extremes: products beyond what exp takes, next to nothing, or far beyond the cap; windows and biases without measure.
+        Case {
+            factor: 1e3,
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
+        Case {
+            factor: 1e-36,
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
+        Case {
+            factor: 1e6,
+            softcap: Some(4.0),
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
+        Case {
+            window: two(usize::MAX, usize::MAX),
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
+        Case {
+            bias: Some([1, 2, 70, 70]),
+            bias_factor: 1e30,
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
+        Case {
+            bias: Some([1, 2, 70, 70]),
+            bias_hides: true,
+            ..Case::new(1, [2, 2], [70, 70], [16, 16])
+        },
     ]
 }
 
@@ -397,7 +447,7 @@ fn what_is_hidden_never_matters() {
         ..Case::new(1, [2, 2], [50, 80], [16, 16])
     };
     let shapes = case.shapes();
-    let [query, key, value] = case.data();
+    let [_, key, value] = case.data();
     let run = |poison: f32| {
         let (mut key, mut value) = (key.clone(), value.clone());
         for (numbers, size) in [(&mut key, 16), (&mut value, 16)] {
@@ -407,22 +457,16 @@ fn what_is_hidden_never_matters() {
                 }
             }
         }
-        let tensor = |numbers: &[f32], shape: [usize; 4]| {
-            cube(Tensor::<4>::from_data(
-                TensorData::new(numbers.to_vec(), shape),
-                &device,
-            ))
+        let f32s = |numbers: &[f32], shape| tensor(numbers, shape, &device, DType::F32);
+        let inputs = Inputs {
+            key: f32s(&key, shapes[1]),
+            value: f32s(&value, shapes[2]),
+            ..case.inputs(&device, DType::F32)
         };
-        let inputs = [
-            tensor(&query, shapes[0]),
-            tensor(&key, shapes[1]),
-            tensor(&value, shapes[2]),
-        ];
-        let [q, k, v] = inputs;
         let options = case.options();
-        let found = forward(q.clone(), k.clone(), v.clone(), None, &options);
-        let gradient = tensor(&numbers(5, 2 * 50 * 16), [1, 2, 50, 16]);
-        let back = backward(q, k, v, None, &options, &found, gradient, false);
+        let found = forward(inputs.clone(), &options);
+        let gradient = f32s(&numbers(5, 2 * 50 * 16), [1, 2, 50, 16]);
+        let back = backward(inputs, &options, &found, gradient, false);
         [found.context, back.query, back.key, back.value].map(read)
     };
     let clean = run(0.0);
@@ -441,17 +485,13 @@ fn what_is_hidden_never_matters() {
 fn the_lowest_bias_hides_nothing() {
     let Some(device) = device() else { return };
     let case = Case::new(1, [1, 1], [20, 30], [16, 16]);
-    let shapes = case.shapes();
     let data = case.data();
     let context = |bias: f32| {
-        let [q, k, v] = [0, 1, 2].map(|i| {
-            cube(Tensor::<4>::from_data(
-                TensorData::new(data[i].clone(), shapes[i]),
-                &device,
-            ))
-        });
-        let bias = cube(Tensor::<4>::full([1, 1, 20, 30], bias, &device));
-        read(forward(q, k, v, Some(bias), &case.options()).context)
+        let inputs = Inputs {
+            bias: Some(cube(Tensor::<4>::full([1, 1, 20, 30], bias, &device))),
+            ..case.inputs(&device, DType::F32)
+        };
+        read(forward(inputs, &case.options()).context)
     };
     let mean = context(f32::MIN);
     for column in 0..16 {
@@ -489,8 +529,14 @@ fn strides_are_read_in_place() {
         moved.reshape([b, n, h, d]).swap_dims(1, 2)
     });
     let run = |inputs: [Tensor<4>; 3]| {
-        let [q, k, v] = inputs.map(cube);
-        read(forward(q, k, v, None, &case.options()).context)
+        let [query, key, value] = inputs.map(cube);
+        let inputs = Inputs {
+            query,
+            key,
+            value,
+            bias: None,
+        };
+        read(forward(inputs, &case.options()).context)
     };
     assert_eq!(run(lengths_first), run(same));
 }

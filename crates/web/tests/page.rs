@@ -143,6 +143,55 @@ fn translations_are_those_of_the_library() {
     no_errors(&page);
 }
 
+/// Every view draws its own files.
+#[test]
+fn what_is_shown_is_saved() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    page.size(1200, 900);
+    let address = serve(folder);
+    page.load(&format!(
+        "http://{address}/#view=ask&text=Two+dogs+are+running+through+the+snow."
+    ));
+    page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+    // Nothing to be saved is said.
+    page.click("#export [data-focus=save-svg]", false);
+    page.wait("document.querySelector('#readout').textContent.includes('no picture')");
+    page.click("[data-focus='rank-off']", false);
+    page.wait("document.querySelector('#ranking') && !document.querySelector('progress')");
+    assert!(page.saved().contains("Effect of each head"));
+    for (view, shown, expected) in [
+        ("overview", "canvas", "1·1"),
+        ("head", ".heat canvas", "Hunde"),
+        ("text", ".token, [data-item]", "sum"),
+        ("rollout", ".heat canvas", "Rollout"),
+        ("query", "#keys", "Products of"),
+        ("generation", ".tree", "Hunde"),
+        ("compare", ".heat canvas", "A minus B"),
+        ("gradient", "#gradients", "Gradient times attention"),
+        ("explain", "#worked", "<svg"),
+    ] {
+        page.click(&format!("a[data-focus='view-{view}']"), false);
+        page.wait(&format!(
+            "document.querySelector('#main').dataset.view === '{view}' && document.querySelector('#main {shown}')"
+        ));
+        let svg = page.saved();
+        assert!(svg.contains(expected), "{view}: {svg}");
+        no_errors(&page);
+    }
+}
+
+#[test]
+fn a_model_that_is_not_there_is_named() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let address = serve(folder);
+    page.load(&format!("http://{address}/?model=absent"));
+    page.wait("document.querySelector('#main .alert')");
+    let said = page.text("#main .alert");
+    assert!(said.contains("models/absent.safetensors"), "{said}");
+}
+
 #[test]
 fn images_are_described_and_shown() {
     let Some(folder) = built() else { return };

@@ -119,10 +119,7 @@ fn dot(
     let options = attention.dot_options(scale, mask, grid, alibi, &mut problem.call);
     let (context, lse, observed) = match plan {
         #[cfg(feature = "gpu")]
-        KernelPlan::Card { .. } => {
-            let (context, lse) = bridge::card::attention(inputs, &options);
-            (context, lse, Observed::default())
-        }
+        KernelPlan::Card { .. } => bridge::card::attention(inputs, &options, &problem.call.observe),
         _ => bridge::dot_attention(inputs, options, &problem.call.observe),
     };
     let finite = || {

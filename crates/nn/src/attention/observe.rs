@@ -15,7 +15,7 @@ pub(crate) struct Observed {
 
 impl Observed {
     /// What `observe` asks for of `weights [batch, heads, queries, keys]`.
-    pub(super) fn new(weights: Tensor<4>, observe: &Observe) -> Self {
+    pub(crate) fn new(weights: Tensor<4>, observe: &Observe) -> Self {
         let mut observed = Self::default();
         match observe {
             Observe::Nothing => {}
@@ -26,6 +26,27 @@ impl Observed {
             Observe::TopK(k) => observed.top = Some(top(weights, *k)),
         }
         observed
+    }
+
+    /// What was observed of all queries, from that of some after others: one part or more.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn join(parts: &[Self]) -> Self {
+        fn all<T>(parts: &[Observed], of: impl Fn(&Observed) -> Option<T>) -> Option<Vec<T>> {
+            parts.iter().map(of).collect()
+        }
+        let weights = all(parts, |part| part.weights.clone());
+        let entropy = all(parts, |part| part.entropy.clone());
+        let sums = all(parts, |part| part.column_sums.clone());
+        let top = all(parts, |part| part.top.clone());
+        Self {
+            weights: weights.map(|parts| Tensor::cat(parts, 2)),
+            entropy: entropy.map(|parts| Tensor::cat(parts, 2)),
+            column_sums: sums.and_then(|parts| parts.into_iter().reduce(|a, b| a + b)),
+            top: top.map(|parts| Top {
+                keys: Tensor::cat(parts.iter().map(|top| top.keys.clone()).collect(), 2),
+                weights: Tensor::cat(parts.into_iter().map(|top| top.weights).collect(), 2),
+            }),
+        }
     }
 
     /// The same numbers without a gradient.

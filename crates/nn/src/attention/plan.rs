@@ -5,7 +5,7 @@
 //! | dot, scaled dot, general, scaled general, cosine, any that [says so](ScoreFunction::form) | softmax, sink | any | grouped heads, softcap, bias, ALiBi, dropout, any [`Observe`] | [`KernelPlan::Dot`] |
 //! | dot, scaled dot | softmax | any | in a [`MultiHead`], also with rotary positions, RMS norm of queries and keys, a gate: the same, but no bias and [`Observe::Nothing`] | [`KernelPlan::Projected`] |
 //! | additive, weight-normed additive, any that says so | softmax | padding | grouped heads, bias, any [`Observe`] | [`KernelPlan::Additive`] |
-//! | as `Dot`, on a graphics card | softmax | causal, window, padding | grouped heads, softcap, bias | [`KernelPlan::Card`] |
+//! | as `Dot`, on a graphics card | softmax | causal, window, padding | grouped heads, softcap, bias, any [`Observe`] | [`KernelPlan::Card`] |
 //!
 //! The first three serve `f32` on the Flex backend with the feature `kernels`, the last one f32, f16 and bfloat16 on devices of the features
 //! `wgpu` and `cuda`. A plan is made without looking at the numbers: a
@@ -196,13 +196,17 @@ impl KernelPlan {
                 }
                 let sink = matches!(normalize, Normalize::Sink(_));
                 let drops = attention.dropout > 0.0 && call.noise.is_some();
-                let observes = call.observe != Observe::Nothing;
                 no(sink, Unserved::Normalizer(normalize.name()))?;
                 no(drops, Unserved::Around("dropout on the weights"))?;
                 no(asked.alibi, Unserved::Around("ALiBi"))?;
-                no(observes, Unserved::Around("observing on a card"))?;
                 let mask = asked.mask.for_kernel(asked.grid, None);
                 no(!mask.is_band(), Unserved::CardMask)?;
+                // What a card takes along an axis of a launch.
+                let many = asked.grid.batch.max(asked.grid.heads) > 65_535;
+                no(
+                    many,
+                    Unserved::Around("more than 65,535 texts or heads on a card"),
+                )?;
                 Ok(Self::Card { scale })
             }
             KernelForm::Additive => {

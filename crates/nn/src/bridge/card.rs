@@ -1,7 +1,10 @@
 //! Dot-product attention on graphics cards in one operation, forward and backward: the kernel of [`regard_gpu`] in Burn's autodiff.
 //!
-//! It takes `f32`, f16 and bfloat16 where the device has them. What it lacks (a sink, dropout on the weights, ALiBi, masks other than a band and
-//! lengths, observations) is left to plain operations, on the card too.
+//! It takes `f32`, f16 and bfloat16 where the device has them. What it lacks (a sink, dropout on the weights, ALiBi, masks other than a
+//! band and lengths) is left to plain operations, on the card too. What is observed is computed from the scores once more, of
+//! [`BLOCK`] queries at a time unless all weights are asked for.
+
+use std::ops::Range;
 
 use burn::{
     backend::{
@@ -16,10 +19,11 @@ use burn::{
     },
     tensor::{DType, Tensor},
 };
-use regard_gpu::{Forward, Options, backward, forward};
+use regard_gpu::{Forward, Inputs, Options, backward, forward, weights};
 use regard_kernels::Alignment;
 
 use super::{dot::DotInputs, dot::DotOptions, fused};
+use crate::attention::{Observe, Observed};
 
 // One limit for both kernels: [`KernelPlan`](crate::KernelPlan) asks for it once.
 const _: () = assert!(regard_gpu::MAX_SIZE == super::MAX_SIZE);
@@ -30,6 +34,9 @@ type Tracked = FloatTensor<Autodiff<Cube>>;
 /// A score that is at most this is hidden.
 const HIDDEN: f32 = -3.0e38;
 
+/// Queries whose weights are held at a time.
+const BLOCK: usize = 256;
+
 /// Whether the kernel takes tensors like `tensor`.
 pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     let device = tensor.device().inner();
@@ -38,9 +45,14 @@ pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     on_card && known && !fused::suspended()
 }
 
-/// The context `[batch, heads, queries, value size]`, with gradients to every input, and the `lse` `[batch, heads, queries]` without.
-/// There are no empty inputs, and none of the options that [`KernelMask::is_band`](crate::mask::KernelMask::is_band) excludes.
-pub(crate) fn attention(inputs: DotInputs, options: &DotOptions) -> (Tensor<4>, Tensor<3>) {
+/// The context `[batch, heads, queries, value size]`, with gradients to every input; the `lse` `[batch, heads, queries]` and what is
+/// observed, in `f32`, without. There are no empty inputs, and none of the options that
+/// [`KernelMask::is_band`](crate::mask::KernelMask::is_band) excludes.
+pub(crate) fn attention(
+    inputs: DotInputs,
+    options: &DotOptions,
+    observe: &Observe,
+) -> (Tensor<4>, Tensor<3>, Observed) {
     let DotInputs {
         query,
         key,
@@ -50,6 +62,8 @@ pub(crate) fn attention(inputs: DotInputs, options: &DotOptions) -> (Tensor<4>, 
     } = inputs;
     let [batch, heads, queries, _] = query.dims();
     let keys = key.dims()[2];
+    // A cache may hold them in half precision.
+    let (key, value) = (key.cast(query.dtype()), value.cast(query.dtype()));
     // The gradient of a bias is summed where it is broadcast by that of `expand`.
     let bias = bias.map(|bias| bias.cast(DType::F32).expand([batch, heads, queries, keys]));
     let options = kernel(options, queries, keys);
@@ -58,15 +72,59 @@ pub(crate) fn attention(inputs: DotInputs, options: &DotOptions) -> (Tensor<4>, 
         .chain(bias)
         .map(Tensor::into_dispatch)
         .collect();
-    let (context, stats) = run(inputs, options);
-    let lse = Tensor::<4>::from_dispatch(stats)
-        .sum_dim(3)
-        .reshape([batch, heads, queries]);
-    let hidden = lse.clone().lower_equal_elem(HIDDEN);
+    let seen = (*observe != Observe::Nothing).then(|| inputs.clone());
+    let (context, stats) = run(inputs, options.clone());
+    let observed = seen.map(|inputs| {
+        let inputs = inputs.into_iter().map(inner).collect::<Vec<_>>();
+        let weights = |rows: Range<usize>| {
+            let weights = weights(named(&inputs), &options, stats.clone(), rows);
+            untracked::<4>(weights, context.autodiff)
+        };
+        observed(weights, queries, observe)
+    });
+    let [largest, sum] = untracked::<4>(stats, context.autodiff)
+        .split(1, 3)
+        .try_into()
+        .expect("two numbers of each row");
+    let hidden = largest.clone().lower_equal_elem(HIDDEN);
+    let lse = (largest + sum.log()).mask_fill(hidden, f32::NEG_INFINITY);
     (
         Tensor::from_dispatch(context),
-        lse.mask_fill(hidden, f32::NEG_INFINITY),
+        lse.reshape([batch, heads, queries]),
+        observed.unwrap_or_default(),
     )
+}
+
+/// What `observe` asks for, from the `weights [batch, heads, rows, keys]` of any rows.
+fn observed(
+    weights: impl Fn(Range<usize>) -> Tensor<4>,
+    queries: usize,
+    observe: &Observe,
+) -> Observed {
+    let rows = match observe {
+        Observe::Rows(rows) if rows.is_empty() => {
+            return Observed::new(weights(0..1), observe);
+        }
+        Observe::Weights => vec![0..queries],
+        Observe::Rows(rows) => rows
+            .chunk_by(|one, next| one + 1 == *next)
+            .map(|run| run[0]..run[0] + run.len())
+            .collect(),
+        _ => (0..queries)
+            .step_by(BLOCK)
+            .map(|first| first..(first + BLOCK).min(queries))
+            .collect(),
+    };
+    // The rows are chosen already.
+    let observe = match observe {
+        Observe::Rows(_) => &Observe::Weights,
+        other => other,
+    };
+    let parts: Vec<_> = rows
+        .into_iter()
+        .map(|rows| Observed::new(weights(rows), observe))
+        .collect();
+    Observed::join(&parts)
 }
 
 /// The options of the kernel.
@@ -89,23 +147,17 @@ fn kernel(options: &DotOptions, queries: usize, keys: usize) -> Options {
     }
 }
 
-fn run(inputs: Vec<DispatchTensor>, options: Options) -> (DispatchTensor, DispatchTensor) {
-    let context = inputs
+/// The context, on the device of the inputs, and the `stats` of [`regard_gpu::Forward`].
+fn run(inputs: Vec<DispatchTensor>, options: Options) -> (DispatchTensor, Primitive) {
+    let autodiff = inputs
         .iter()
         .fold(DispatchAutodiffContext::Disabled, |context, input| {
             context.merge(input.autodiff)
         });
-    let plain = |tensor| DispatchTensor {
-        kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
-        autodiff: DispatchAutodiffContext::Disabled,
-    };
-    if context == DispatchAutodiffContext::Disabled {
-        let inputs: Vec<_> = inputs
-            .into_iter()
-            .map(|input| primitive(input.kind))
-            .collect();
+    if autodiff == DispatchAutodiffContext::Disabled {
+        let inputs: Vec<_> = inputs.into_iter().map(inner).collect();
         let Forward { context, stats } = compute(&inputs, &options);
-        return (plain(context), plain(stats));
+        return (dispatch(BackendTensor::Float(context), autodiff), stats);
     }
     let inputs: Vec<Tracked> = inputs
         .into_iter()
@@ -114,28 +166,48 @@ fn run(inputs: Vec<DispatchTensor>, options: Options) -> (DispatchTensor, Dispat
                 DispatchTensorKind::Cube(tensor) => tensor.autodiff(),
                 other => elsewhere(&other),
             },
-            kind => <Autodiff<Cube> as AutodiffBackend>::from_inner(primitive(kind)),
+            _ => <Autodiff<Cube> as AutodiffBackend>::from_inner(inner(input)),
         })
         .collect();
-    let (output, stats) = match <[Tracked; 4]>::try_from(inputs) {
+    let (context, stats) = match <[Tracked; 4]>::try_from(inputs) {
         Ok(inputs) => record(inputs, options),
         Err(inputs) => match <[Tracked; 3]>::try_from(inputs) {
             Ok(inputs) => record(inputs, options),
             Err(inputs) => panic!("attention of {} inputs, expected 3 or 4", inputs.len()),
         },
     };
-    let tracked = DispatchTensor {
-        kind: DispatchTensorKind::Autodiff(Box::new(DispatchTensorKind::Cube(
-            BackendTensor::Autodiff(output),
-        ))),
-        autodiff: context,
-    };
-    (tracked, plain(stats))
+    (dispatch(BackendTensor::Autodiff(context), autodiff), stats)
 }
 
-fn primitive(kind: DispatchTensorKind) -> Primitive {
-    match kind {
+fn dispatch(tensor: BackendTensor<Cube>, autodiff: DispatchAutodiffContext) -> DispatchTensor {
+    let tracked = matches!(tensor, BackendTensor::Autodiff(_));
+    let kind = DispatchTensorKind::Cube(tensor);
+    let kind = match tracked {
+        true => DispatchTensorKind::Autodiff(Box::new(kind)),
+        false => kind,
+    };
+    DispatchTensor { kind, autodiff }
+}
+
+/// A tensor without gradient, on the device that `autodiff` belongs to.
+fn untracked<const D: usize>(tensor: Primitive, autodiff: DispatchAutodiffContext) -> Tensor<D> {
+    let tensor = match autodiff {
+        DispatchAutodiffContext::Disabled => BackendTensor::Float(tensor),
+        _ => BackendTensor::Autodiff(<Autodiff<Cube> as AutodiffBackend>::from_inner(tensor)),
+    };
+    Tensor::from_dispatch(dispatch(tensor, autodiff))
+}
+
+/// The numbers of a tensor.
+fn inner(tensor: DispatchTensor) -> Primitive {
+    match tensor.kind {
         DispatchTensorKind::Cube(tensor) => tensor.float(),
+        DispatchTensorKind::Autodiff(kind) => match *kind {
+            DispatchTensorKind::Cube(tensor) => {
+                <Autodiff<Cube> as AutodiffBackend>::inner(tensor.autodiff())
+            }
+            other => elsewhere(&other),
+        },
         other => elsewhere(&other),
     }
 }
@@ -145,8 +217,17 @@ fn elsewhere(kind: &DispatchTensorKind) -> ! {
 }
 
 fn compute(inputs: &[Primitive], options: &Options) -> Forward {
+    forward(named(inputs), options)
+}
+
+fn named(inputs: &[Primitive]) -> Inputs {
     let [query, key, value] = [0, 1, 2].map(|at| inputs[at].clone());
-    forward(query, key, value, inputs.get(3).cloned(), options)
+    Inputs {
+        query,
+        key,
+        value,
+        bias: inputs.get(3).cloned(),
+    }
 }
 
 /// Records the operation, with a parent for each input.
@@ -199,11 +280,7 @@ impl<const N: usize> Backward<Cube, N> for Step {
         } = ops.state;
         let gradient = grads.consume::<Cube>(&ops.node);
         let wants_bias = ops.parents.get(3).is_some_and(Option::is_some);
-        let [query, key, value] = [0, 1, 2].map(|at| inputs[at].clone());
-        let bias = inputs.get(3).cloned();
-        let found = backward(
-            query, key, value, bias, &options, &found, gradient, wants_bias,
-        );
+        let found = backward(named(&inputs), &options, &found, gradient, wants_bias);
         let all = [
             Some(found.query),
             Some(found.key),

@@ -1,6 +1,6 @@
 // The frame of the page: list of traces, views, keys, theme.
 import {
-  $, Told, address, catalogue, currentMap, draws, h, here, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, request, say, set, state, token, traceOf,
+  $, Told, address, alone, catalogue, currentMap, h, here, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, request, say, set, state, token, traceOf,
 } from "./common.js";
 import { viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
@@ -86,12 +86,12 @@ function frame(trace, possible) {
   const offer = (path) => menu.replaceChildren(...formats.map(([format, name]) => h("a", {
     href: path(format), download: `regard-${state.view}.${format}`, textContent: name,
   })));
-  const unsaved = !draws && UNSAVED.includes(state.view);
+  const unsaved = !alone && UNSAVED.includes(state.view);
   $("export").hidden = state.view !== "explain" && (!trace || unsaved || !trace.maps.length && state.view !== "training");
   if ($("export").hidden) return;
   // A page without a server draws what it shows.
   const save = (format) => saveShown(state.view, format).catch((error) => say(error.message));
-  if (draws) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
+  if (alone) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
   if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
   const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });

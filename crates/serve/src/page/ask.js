@@ -72,12 +72,12 @@ async function change() {
   }
 }
 
-// The effects as a table of layers and heads, made a file by the server.
-function save(format) {
+// The effects as a map of layers and heads.
+function effects() {
   const maps = traceOf(asked.plain.trace).maps;
   const columns = Math.max(...maps.map((map) => map.heads));
   const values = maps.flatMap((map) => Array.from({ length: columns }, (_, head) => effectOf(map, head) ?? 0));
-  return saveTable("Effect of each head on the output", maps.map(mapName), Array.from({ length: columns }, (_, head) => `head ${head + 1}`), values, format);
+  return { title: "Effect of each head on the output", labels: [maps.map(mapName), Array.from({ length: columns }, (_, head) => `head ${head + 1}`)], values };
 }
 const effectOf = (map, head) => asked.ranked.find(({ heads: [one, another] }) => !another && one.map === map.id && one.layer === map.layer && one.head === head)?.effect;
 
@@ -217,6 +217,8 @@ function matter() {
     h("tbody", {}, ranked.map(({ heads: [head, another], found, effect: size }) => h("tr", {}, h("td", {}, token(head.map)), h("td", { textContent: head.layer + 1 }), h("td", { textContent: another ? "all" : head.head + 1 }),
       h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
       h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
+  const saved = ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && effects();
+  if (table) table.panel = saved;
   return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
     h("p", { className: "faint", textContent: `Click a head, or the number of a layer, to switch it off, again to give every key the same weight, with another ${ofImages() ? "image" : "text"} below again to take its weights, again to restore it. The model answers anew.` }),
     otherInput(changes),
@@ -229,7 +231,7 @@ function matter() {
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(asked.sets, 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,
-    ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && tools(saveButtons((format) => busy("", () => save(format)))),
+    saved && tools(saveButtons((format) => busy("", () => saveTable(saved, format)))),
     note(`${NOT_EXPLANATION} The effect is half the sum of the changes of the listed probabilities (without any, 1 if the output is another): 0 is none, 1 the largest. A head that changes nothing alone may still matter together with others. The weights of another ${ofImages() ? "image" : "text"} are taken by position: each query's over the keys that it may see and that both have, divided by their sum; a query beyond the end of the other keeps its own.`));
 }
 

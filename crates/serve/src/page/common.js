@@ -56,11 +56,11 @@ async function answer(response) {
 // A page that is a file has the answers beside it; one that computes here asks its worker.
 export const recorded = $("recorded") && answers(JSON.parse($("recorded").textContent));
 export const here = document.documentElement.dataset.computes === "here" ? computing() : null;
-// Without a server the page draws its files by itself.
-export const draws = Boolean(recorded || here);
-export const imageAddress = (trace) => (draws ? (recorded ?? here).image(trace.id) : `api/trace/${trace.id}/image`);
+// What answers in place of a server, if there is none: then the page draws its files by itself, too.
+export const alone = recorded ?? here;
+export const imageAddress = (trace) => alone?.image(trace.id) ?? `api/trace/${trace.id}/image`;
 export async function request(path, options) {
-  if (draws) return answer(await (recorded ?? here).answer(path, options));
+  if (alone) return answer(await alone.answer(path, options));
   const response = await fetch(path, options).catch((error) => {
     if (error.name === "AbortError") throw error;
     throw new Told("the server does not answer: has it been stopped?");
@@ -164,16 +164,16 @@ export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${t
   view, format, map: state.map, heads: state.heads, by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
 })}`;
 
-// A table of numbers `values [rows, columns]` as a file, drawn by the server.
-export async function saveTable(title, rows, columns, values, format, signed = false) {
-  const body = JSON.stringify({ title, rows, columns, values, format, signed });
+// A map, `{ title, labels: [of rows, of columns], values, signed }`, as a file that the server draws.
+export async function saveTable({ title, labels: [rows, columns], values, signed = false }, format) {
+  const body = JSON.stringify({ title, rows, columns, values: [...values], format, signed });
   const file = await (await request("api/table", { method: "POST", body })).blob();
   const address = URL.createObjectURL(file);
   download(address, `regard-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.${format}`);
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 export const download = (href, name) => h("a", { href, download: name }).click();
-export const saveButtons = (save) => !draws && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
+export const saveButtons = (save) => !alone && [h("span", { className: "faint", textContent: "Export" }), [["svg", "SVG"], ["png", "PNG"], ["html", "HTML page"]].map(([format, name]) =>
   h("button", { type: "button", className: "plain", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) }))];
 
 /* ---- colours ---- */

@@ -1,7 +1,8 @@
 // Files of what is shown, drawn by the page: a page that is a file has no server to draw them.
 import { $, LIGHT, Told, download, largest, number } from "./common.js";
 
-// Elements of a view have what they show as `panel`: a map, `{ title, rows, columns, labels: [of rows, of columns], values, max, signed }`,
+// Elements of a view have what they show as `panel`: a map, `{ title, rows, columns, labels: [of rows, of columns], values, max, signed }`
+// (without `rows` and `columns` as many as there are labels),
 // or `{ title, over }` with an image below, or a `body` of SVG with its size, or a function that gives one.
 
 const [FONT, HIGH, GAP, WIDE, TURN] = [12, 16, 28, 1400, 55];
@@ -23,7 +24,7 @@ const placed = (href, x, y, width, height, more = "") => `<image href="${href}" 
 const CRISP = 'style="image-rendering: pixelated"';
 
 // A map as `{ width, height, body }`.
-function map({ title, rows, columns, labels: [left, top] = [[], []], values, max = largest(values), signed = false }) {
+function map({ title, labels: [left, top] = [[], []], rows = left.length, columns = top.length, values, signed = false, max = largest(signed ? values.map(Math.abs) : values) }) {
   const ramp = LIGHT[signed ? "Both" : ""];
   const cell = left.length ? Math.max(Math.min(HIGH, 640 / Math.max(rows, columns, 1)), 1) : 64 / Math.max(rows, columns, 1);
   const [x, y] = [left.length ? wide(left) + 8 : 0, 22 + (left.length ? wide(top) * Math.sin(TURN * Math.PI / 180) + 10 : 0)];

@@ -19,7 +19,7 @@ export async function viewGradient(trace) {
   const name = `${mapName(map)}, ${chosen}`;
   const bar = tools(
     select("Map", "map", mapOptions(trace), index), leastRange(), tableButton(), scale(max, true), headChips(map),
-    saveButtons((format) => saveTable(`Gradient times attention, ${name}`, rows, columns, [...found.values], format, true)));
+    saveButtons((format) => saveTable({ title: `Gradient times attention, ${name}`, labels: [rows, columns], values: found.values, signed: true }, format)));
   say(h("span", { className: "faint", textContent: "Point at a cell, or use the arrow keys. Blue raises the output's log probability, orange lowers it." }));
   const data = { ...found, whole: true, part: [0, rows.length, 0, columns.length], about };
   const picture = heat(data, { room: room(), max, signed: true, least: Number(state.least), name: `Gradient times attention, ${name}`, focus: "heat-0" });

@@ -53,13 +53,16 @@ export async function viewQuery(trace) {
 
   const queries = tokenList(about.queries, "Queries", [chosen], { key: "query", pick: (i) => set({ query: i, key: "" }) });
   const name = `${mapName(map)} · head ${head + 1}`;
-  const save = (format) => saveTable(`Products of ${labels.queries[chosen]} with its keys`, keys.map((one) => one.label), found.query.map((_, i) => String(i + 1)), keys.flatMap((one) => one.products), format);
+  const products = {
+    title: `Products of ${labels.queries[chosen]} with its keys`, labels: [keys.map((one) => one.label), found.query.map((_, i) => String(i + 1))],
+    values: keys.flatMap((one) => one.products), signed: true,
+  };
   const controls = tools(
     select("Map", "map", mapOptions(trace), index, (value) => set({ map: value, query: "", key: "" })),
     select("Head", "heads", Array.from({ length: map.heads }, (_, i) => [i, i + 1]), head),
-    choice("Order", "order", [["", "In order"], ["weight", "Largest weight first"]], state.order === "weight" ? "weight" : ""), saveButtons(save));
+    choice("Order", "order", [["", "In order"], ["weight", "Largest weight first"]], state.order === "weight" ? "weight" : ""), saveButtons((format) => saveTable(products, format)));
 
-  const most = { products: greatest(keys.flatMap((one) => one.products)), values: greatest(keys.flatMap((one) => one.value)), weight: largest(keys.map((one) => one.weight)) };
+  const most = { products: greatest(products.values), values: greatest(keys.flatMap((one) => one.value)), weight: largest(keys.map((one) => one.weight)) };
   const cap = found.softcap === null ? "" : `, bent into ±${number(found.softcap, 0)} by c tanh(s / c)`;
   const bent = (dot) => (found.softcap === null ? dot * found.scale : found.softcap * Math.tanh(dot * found.scale / found.softcap));
   const biased = keys.some((one) => one.score !== null && Math.abs(bent(one.dot) - one.score) > 1e-3 * Math.max(1, Math.abs(one.score)));
@@ -74,6 +77,7 @@ export async function viewQuery(trace) {
       h("td", { textContent: number(one.weight, 4) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * one.weight / (most.weight || 1), 1)}px` } })),
       h("td", {}, strip(one.value, most.values, "value"))))),
     h("tfoot", {}, h("tr", {}, h("th", { scope: "row", textContent: "Read: the sum of weight × value" }), h("td", { colSpan: 6 }), h("td", {}, strip(found.context, greatest(found.context), "read")))));
+  table.panel = products;
   roving(table);
 
   let detail = null;

@@ -233,6 +233,21 @@ impl Page {
         );
     }
 
+    /// What is shown, as the page without a server saves it: the text of an SVG that is whole; a PNG is saved beside it.
+    pub fn saved(&mut self) -> String {
+        self.value("window.make = URL.createObjectURL; window.saved = []; URL.createObjectURL = (file) => { saved.push(file); return '#'; }; 1");
+        for (index, format) in ["svg", "png"].iter().enumerate() {
+            self.click(&format!("#export [data-focus=save-{format}]"), false);
+            self.wait(&format!("saved.length === {}", index + 1));
+        }
+        self.value("URL.createObjectURL = make; 1");
+        let wrong = "saved[0].text().then((text) => new DOMParser().parseFromString(text, 'image/svg+xml').querySelectorAll('parsererror').length)";
+        assert_eq!(self.value(wrong), 0);
+        let wide = "createImageBitmap(saved[1]).then((image) => image.width > 100)";
+        assert_eq!(self.value(wide), true);
+        self.value("saved[0].text()").as_str().unwrap().to_owned()
+    }
+
     /// Saves a picture of the page, if `REGARD_SCREENSHOTS` names a folder.
     pub fn screenshot(&mut self, name: &str) {
         let Some(folder) = std::env::var_os("REGARD_SCREENSHOTS") else {

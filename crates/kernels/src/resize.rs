@@ -39,24 +39,28 @@ pub struct Resize {
     pub align_corners: bool,
 }
 
-/// The two places of `x` that a place of `y` reads along one axis, and the share of the second.
-#[derive(Clone, Copy)]
-struct Between {
-    low: usize,
-    high: usize,
-    share: f32,
+/// The two places of `x` that a place of `y` reads along one axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Between {
+    /// The first.
+    pub low: usize,
+    /// The second, which is the first at the end of the axis.
+    pub high: usize,
+    /// The share of the second.
+    pub share: f64,
 }
 
 impl Between {
     /// The shares of both places.
     fn shares(&self) -> [f32; 2] {
-        [1.0 - self.share, self.share]
+        let share = self.share as f32;
+        [1.0 - share, share]
     }
 }
 
 impl Resize {
-    /// What each place of `y` reads along axis `a`.
-    fn places(&self, a: usize) -> Vec<Between> {
+    /// What each place of `y` reads along axis `a`: 0 the height, 1 the width. Sizes are at least 1.
+    pub fn places(&self, a: usize) -> Vec<Between> {
         let (size, output) = (self.size[a], self.output[a]);
         let place = |t: usize| {
             let s = match self.align_corners {
@@ -67,7 +71,7 @@ impl Resize {
             Between {
                 low,
                 high: (low + 1).min(size - 1),
-                share: (s - low as f64).max(0.0) as f32,
+                share: (s - low as f64).max(0.0),
             }
         };
         (0..output).map(place).collect()

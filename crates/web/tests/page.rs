@@ -163,7 +163,7 @@ fn what_is_shown_is_saved() {
     for (view, shown, expected) in [
         ("overview", "canvas", "1·1"),
         ("head", ".heat canvas", "Hunde"),
-        ("text", ".token, [data-item]", "sum"),
+        ("text", "[data-item]", "what they attend to"),
         ("rollout", ".heat canvas", "Rollout"),
         ("query", "#keys", "Products of"),
         ("generation", ".tree", "Hunde"),
@@ -186,7 +186,8 @@ fn a_model_that_is_not_there_is_named() {
     let Some(folder) = built() else { return };
     let Some(mut page) = Page::open() else { return };
     let address = serve(folder);
-    page.load(&format!("http://{address}/?model=absent"));
+    let url = format!("http://{address}/?model=absent");
+    page.call("Page.navigate", json!({ "url": url }));
     page.wait("document.querySelector('#main .alert')");
     let said = page.text("#main .alert");
     assert!(said.contains("models/absent.safetensors"), "{said}");

@@ -1,11 +1,10 @@
 //! Maps at another size in one operation; see [`regard_kernels::resize`].
 
-use burn::tensor::{
-    Tensor,
-    module::interpolate,
-    ops::{InterpolateMode, InterpolateOptions},
+use burn::tensor::{Int, Tensor, TensorData};
+use regard_kernels::{
+    KernelError,
+    resize::{Between, Resize},
 };
-use regard_kernels::{KernelError, resize::Resize};
 
 use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor};
 use super::memory;
@@ -16,21 +15,39 @@ use super::memory;
 /// # Panics
 /// If a size is 0.
 pub fn resize(x: Tensor<4>, output: [usize; 2], align_corners: bool) -> Tensor<4> {
+    let [batch, channels, height, width] = x.dims();
+    let resize = Resize {
+        maps: batch * channels,
+        size: [height, width],
+        output,
+        align_corners,
+    };
     if fused::takes(&x) {
-        let [batch, channels, height, width] = x.dims();
-        let resize = Resize {
-            maps: batch * channels,
-            size: [height, width],
-            output,
-            align_corners,
-        };
         let operation = fused::run(resize, vec![x.into_dispatch()]);
         return Tensor::from_dispatch(operation.0);
     }
-    let options = InterpolateOptions::new(InterpolateMode::Bilinear)
-        .with_output_size(output)
-        .with_align_corners(align_corners);
-    interpolate(x, options)
+    // Burn's own interpolation has no gradient on graphics cards.
+    let x = between(x, 2, &resize.places(0));
+    between(x, 3, &resize.places(1))
+}
+
+/// What each of `places` reads of `x` along `axis`.
+fn between(x: Tensor<4>, axis: usize, places: &[Between]) -> Tensor<4> {
+    let device = x.device();
+    let read = |of: fn(&Between) -> usize| {
+        let index: Vec<i32> = places.iter().map(|place| of(place) as i32).collect();
+        let index = TensorData::new(index, [places.len()]);
+        x.clone()
+            .select(axis, Tensor::<1, Int>::from_data(index, &device))
+    };
+    let (low, high) = (read(|place| place.low), read(|place| place.high));
+    let mut shape = [1; 4];
+    shape[axis] = places.len();
+    let shares = |of: fn(&Between) -> f64| {
+        let shares: Vec<f64> = places.iter().map(of).collect();
+        Tensor::<4>::from_data(TensorData::new(shares, shape), (&device, x.dtype()))
+    };
+    low * shares(|place| 1.0 - place.share) + high * shares(|place| place.share)
 }
 
 impl Operation for Resize {

@@ -120,30 +120,29 @@ impl Opened {
             .file_name()
             .unwrap_or(path.as_os_str())
             .to_string_lossy();
-        let traces = match regard_trace::open(path)? {
+        Ok(Self::named(&file, regard_trace::open(path)?))
+    }
+
+    /// The traces in the bytes of a file that is called `name`.
+    ///
+    /// # Errors
+    /// Those of [`regard_trace::open_bytes`].
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Vec<Self>, TraceError> {
+        Ok(Self::named(name, regard_trace::open_bytes(name, bytes)?))
+    }
+
+    fn named(file: &str, opened: regard_trace::Opened) -> Vec<Self> {
+        let traces = match opened {
             regard_trace::Opened::Traces(traces) => traces,
             regard_trace::Opened::Long(long) => {
-                return Ok(vec![Self {
-                    name: file.to_string(),
+                return vec![Self {
+                    name: file.to_owned(),
                     trace: Trace::default(),
                     long: Some(Arc::new(long)),
                     training: None,
-                }]);
+                }];
             }
         };
-        Ok(Self::named(&file, traces))
-    }
-
-    /// The traces in the bytes of a file that is called `name`. Of a long text only [`read`](Self::read) opens a trace, as it stays in
-    /// its file.
-    ///
-    /// # Errors
-    /// Those of [`regard_trace::from_bytes`].
-    pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Vec<Self>, TraceError> {
-        Ok(Self::named(name, regard_trace::from_bytes(bytes)?))
-    }
-
-    fn named(file: &str, traces: Vec<Trace>) -> Vec<Self> {
         let several = traces.len() > 1;
         let named = traces.into_iter().zip(1..).map(|(trace, number)| Self {
             name: match several {

@@ -60,7 +60,7 @@ impl Local {
     ///
     /// # Errors
     /// Those of [`Opened::from_bytes`].
-    pub fn open(&self, name: &str, bytes: &[u8]) -> Result<u64, TraceError> {
+    pub fn open(&self, name: &str, bytes: Vec<u8>) -> Result<u64, TraceError> {
         Ok(self.app.entries.add(Opened::from_bytes(name, bytes)?))
     }
 

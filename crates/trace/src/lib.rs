@@ -74,7 +74,7 @@ pub use axis::Axis;
 pub use error::TraceError;
 pub use file::{from_bytes, read, to_bytes, write};
 pub use image::Image;
-pub use long::{LongHead, LongMap, LongTrace, LongWriter, Opened, open};
+pub use long::{LongHead, LongMap, LongTrace, LongWriter, Opened, open, open_bytes};
 pub use map::{AttentionMap, Kind, ROW_SUM_TOLERANCE};
 pub use region::{Bounds, Mask, Region, Regions};
 pub use token::{Token, Tokens};

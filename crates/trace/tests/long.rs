@@ -6,7 +6,7 @@ use regard_kernels::stack::{Observer, Positions, Seen};
 use regard_kernels::{Attention, Documents, RelativeBias, View, Window, pool};
 use regard_trace::long::{Piece, Texts, Watch};
 use regard_trace::{
-    Kind, LongHead, LongMap, LongTrace, LongWriter, Opened, Tokens, TraceError, open,
+    Kind, LongHead, LongMap, LongTrace, LongWriter, Opened, Tokens, TraceError, open, open_bytes,
 };
 
 const LENGTH: usize = 60;
@@ -126,6 +126,31 @@ fn long_and_short_files_are_told_apart() {
     assert!(matches!(open(&short).unwrap(), Opened::Traces(traces) if traces.is_empty()));
     let error = open(folder.path().join("none")).unwrap_err();
     assert!(matches!(error, TraceError::Io { .. }));
+}
+
+#[test]
+fn bytes_are_opened_as_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long");
+    written(&path);
+    let bytes = std::fs::read(&path).unwrap();
+    let there = long(&path);
+    let Opened::Long(here) = open_bytes("long", bytes.clone()).unwrap() else {
+        panic!("not long")
+    };
+    assert_eq!(here.maps(), there.maps());
+    for (map, head) in [(0, 0), (1, 1)] {
+        let all: Vec<usize> = (0..LENGTH).collect();
+        let [here, there] = [&here, &there].map(|trace| trace.head(map, head).unwrap());
+        assert_eq!(here.rows(&all).unwrap(), there.rows(&all).unwrap());
+    }
+    // Of every length but the whole, an error with the name.
+    for length in (0..bytes.len()).step_by(101) {
+        let error = open_bytes("the book", bytes[..length].to_vec()).unwrap_err();
+        assert!(error.to_string().contains("the book"), "{error}");
+    }
+    let short = regard_trace::to_bytes(&[]).unwrap();
+    assert!(matches!(open_bytes("", short).unwrap(), Opened::Traces(traces) if traces.is_empty()));
 }
 
 #[test]

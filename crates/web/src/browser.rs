@@ -41,7 +41,7 @@ impl Viewer {
     ///
     /// # Errors
     /// Bytes that are no traces.
-    pub fn open(&self, name: &str, bytes: &[u8]) -> Result<u32, JsError> {
+    pub fn open(&self, name: &str, bytes: Vec<u8>) -> Result<u32, JsError> {
         let opened = self.0.open(name, bytes);
         let first = opened.map_err(|error| JsError::new(&error.to_string()))?;
         Ok(first as u32)

@@ -13,7 +13,9 @@ use std::{env, fs, thread};
 
 use chromium::Page;
 use common::ask;
+use regard_kernels::Attention;
 use regard_serve::Local;
+use regard_trace::{LongMap, LongWriter, Tokens, long::Piece};
 use serde_json::{Value, json};
 
 const SENTENCES: [&str; 4] = [
@@ -266,7 +268,7 @@ fn traces_are_opened() {
     let Some(folder) = built() else { return };
     let Some(mut page) = Page::open() else { return };
     let address = serve(folder);
-    let words = regard_trace::Tokens::from_words("to be or not");
+    let words = Tokens::from_words("to be or not");
     let weights = vec![0.25; 16];
     let map = regard_trace::AttentionMap::new(
         regard_trace::Kind::SelfAttention,
@@ -288,5 +290,71 @@ fn traces_are_opened() {
     page.wait("document.querySelector('#main').dataset.view === 'overview'");
     assert!(page.text("#texts").contains("to be or not"));
     page.screenshot("web-trace");
+    no_errors(&page);
+}
+
+/// A long text's maps are computed in the page from queries and keys, and are those that this machine computes.
+#[test]
+fn long_texts_are_opened() {
+    const LENGTH: usize = 20_000;
+    const DIM: usize = 16;
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let address = serve(folder);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.safetensors");
+    let numbers = |seed: usize| -> Vec<f32> {
+        let number = |i: usize| ((i * 7 + seed) as f32 * 0.37).sin() * 2.0;
+        (0..LENGTH * DIM).map(number).collect()
+    };
+    let [query, key] = [1, 5].map(numbers);
+    let tokens = Tokens::from_words(&"word ".repeat(LENGTH));
+    let map = LongMap::new(0, vec![0], vec![0], DIM);
+    let mut writer = LongWriter::create(&path, "by hand", "a book", tokens, vec![map]).unwrap();
+    let attention = Attention {
+        causal: true,
+        ..Attention::default()
+    };
+    let piece = Piece {
+        first: 0,
+        query: &query,
+        keys_from: 0,
+        key: &key,
+    };
+    writer.piece(0, 0, &attention, piece).unwrap();
+    writer.finish().unwrap();
+
+    page.load(&format!("http://{address}/?model="));
+    choose(&mut page, "#open", &path);
+    page.wait("document.querySelector('#main').dataset.view === 'overview'");
+    page.click("a[data-focus='view-head']", false);
+    page.wait("document.querySelector('#main').dataset.view === 'head' && document.querySelector('.heat canvas')");
+    page.point(".heat canvas", 200.0, 300.0);
+    page.wait("document.querySelector('#readout b')");
+    page.screenshot("web-long");
+    let local = regard_web::viewer(None).unwrap();
+    let id = local.open("long", fs::read(&path).unwrap()).unwrap();
+    for (pool, part) in [
+        ("max", "cell=64&q0=0&q1=20000&k0=0&k1=20000"),
+        ("mean", "cell=1&q0=19000&q1=19100&k0=0&k1=200"),
+    ] {
+        let asked = format!("window?map=0&heads=0&pool={pool}&{part}");
+        let path = format!("api/trace/{id}/{asked}");
+        let expected = local.answer("GET", &path, vec![]);
+        let expected = expected.body.as_chunks().0.iter();
+        let expected: Vec<f32> = expected.map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        let found = page.value(&format!(
+            "import('/common.js').then((page) => page.request(`api/trace/${{page.traceOf('').id}}/{asked}`)).then((found) => found.arrayBuffer()).then((bytes) => [...new Float32Array(bytes)])"
+        ));
+        let found = found.as_array().unwrap();
+        assert_eq!(found.len(), expected.len(), "{asked}");
+        for (found, expected) in found.iter().zip(&expected) {
+            let found = found.as_f64().unwrap() as f32;
+            assert!(
+                (found - expected).abs() <= 1e-5 * expected.abs(),
+                "{asked}: {found}, expected {expected}"
+            );
+        }
+    }
     no_errors(&page);
 }

@@ -58,8 +58,9 @@ mod head;
 mod writer;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -98,10 +99,15 @@ const LENGTH: u64 = 8;
 pub struct LongTrace {
     description: Description,
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Box<dyn Source>>,
     /// Where the tensors of each map begin.
     tensors: Vec<Starts>,
 }
+
+/// What a long trace is read from.
+trait Source: Read + Seek + Send + fmt::Debug {}
+
+impl<T: Read + Seek + Send + fmt::Debug> Source for T {}
 
 /// Where tensors begin, in bytes from the start of the file.
 type Starts = HashMap<What, u64>;
@@ -387,70 +393,107 @@ pub enum Opened {
 /// Those of [`read`](crate::read); for a long trace, a description or tensors that do not fit each other.
 pub fn open(path: impl AsRef<Path>) -> Result<Opened, TraceError> {
     let path = path.as_ref();
-    match LongTrace::open(path)? {
-        Some(long) => Ok(Opened::Long(long)),
-        None => Ok(Opened::Traces(crate::read(path)?)),
+    let io = |source| TraceError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::open(path).map_err(io)?;
+    let about = file.metadata().map_err(io)?;
+    let found = match about.is_file() {
+        true => described(path, &mut file, about.len())?,
+        false => None,
+    };
+    Ok(match found {
+        Some(found) => Opened::Long(LongTrace::new(found, path, file)),
+        None => Opened::Traces(crate::read(path)?),
+    })
+}
+
+/// Opens the bytes of a trace file of either kind; errors call it `name`.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_bytes(name: &str, bytes: Vec<u8>) -> Result<Opened, TraceError> {
+    let name = Path::new(name);
+    Ok(
+        match described(name, &mut &bytes[..], bytes.len() as u64)? {
+            Some(found) => Opened::Long(LongTrace::new(found, name, Cursor::new(bytes))),
+            None => {
+                Opened::Traces(crate::from_bytes(&bytes).map_err(|error| in_file(name, error))?)
+            }
+        },
+    )
+}
+
+/// The description in a `file` of `size` bytes, and where its tensors begin; `None` if it is no long trace.
+fn described(
+    path: &Path,
+    file: &mut impl Read,
+    size: u64,
+) -> Result<Option<(Description, Vec<Starts>)>, TraceError> {
+    let io = |source| TraceError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut length = [0; LENGTH as usize];
+    if file.read_exact(&mut length).is_err() {
+        return Ok(None);
     }
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length > size - LENGTH {
+        return Ok(None);
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header).map_err(io)?;
+    let Ok(metadata) = serde_json::from_slice::<Metadata>(&header) else {
+        return Ok(None);
+    };
+    drop(header);
+    let of_trace = metadata.metadata().as_ref();
+    let Some(json) = of_trace.and_then(|entries| entries.get(METADATA_KEY)) else {
+        return Ok(None);
+    };
+    match parse::<VersionOnly>(json) {
+        Ok(VersionOnly {
+            version: FIRST_VERSION..=VERSION,
+        }) => {}
+        _ => return Ok(None),
+    }
+    let description = describe(json, &metadata).map_err(|e| in_file(path, e))?;
+    let data = LENGTH + length;
+    if data + metadata.data_len() as u64 != size {
+        let reason = format!(
+            "{size} bytes, where the header speaks of {}",
+            data + metadata.data_len() as u64
+        );
+        return Err(in_file(path, TraceError::Container { reason }));
+    }
+    let maps = description.maps.iter().enumerate();
+    let starts = |(index, map): (usize, &LongMap)| -> Starts {
+        let at = |what| {
+            Some((
+                what,
+                data + metadata.info(&name(index, what))?.data_offsets.0 as u64,
+            ))
+        };
+        map.tensors().into_iter().filter_map(at).collect()
+    };
+    let starts = maps.map(starts).collect();
+    Ok(Some((description, starts)))
 }
 
 impl LongTrace {
-    /// `None` if the file is something else, or cannot be read at all.
-    fn open(path: &Path) -> Result<Option<Self>, TraceError> {
-        let io = |source| TraceError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = File::open(path).map_err(io)?;
-        let size = file.metadata().map_err(io)?;
-        let mut length = [0; LENGTH as usize];
-        if !size.is_file() || file.read_exact(&mut length).is_err() {
-            return Ok(None);
-        }
-        let (length, size) = (u64::from_le_bytes(length), size.len());
-        if length > MAX_HEADER || length > size - LENGTH {
-            return Ok(None);
-        }
-        let mut header = vec![0; length as usize];
-        file.read_exact(&mut header).map_err(io)?;
-        let Ok(metadata) = serde_json::from_slice::<Metadata>(&header) else {
-            return Ok(None);
-        };
-        drop(header);
-        let of_trace = metadata.metadata().as_ref();
-        let Some(json) = of_trace.and_then(|entries| entries.get(METADATA_KEY)) else {
-            return Ok(None);
-        };
-        match parse::<VersionOnly>(json) {
-            Ok(VersionOnly {
-                version: FIRST_VERSION..=VERSION,
-            }) => {}
-            _ => return Ok(None),
-        }
-        let description = describe(json, &metadata).map_err(|e| in_file(path, e))?;
-        let data = LENGTH + length;
-        if data + metadata.data_len() as u64 != size {
-            let reason = format!(
-                "{size} bytes, where the header speaks of {}",
-                data + metadata.data_len() as u64
-            );
-            return Err(in_file(path, TraceError::Container { reason }));
-        }
-        let maps = description.maps.iter().enumerate();
-        let starts = |(index, map): (usize, &LongMap)| -> Starts {
-            let at = |what| {
-                Some((
-                    what,
-                    data + metadata.info(&name(index, what))?.data_offsets.0 as u64,
-                ))
-            };
-            map.tensors().into_iter().filter_map(at).collect()
-        };
-        Ok(Some(Self {
-            tensors: maps.map(starts).collect(),
+    fn new(
+        (description, tensors): (Description, Vec<Starts>),
+        path: &Path,
+        source: impl Source + 'static,
+    ) -> Self {
+        Self {
             description,
             path: path.to_owned(),
-            file: Mutex::new(file),
-        }))
+            file: Mutex::new(Box::new(source)),
+            tensors,
+        }
     }
 
     /// The name of the model.

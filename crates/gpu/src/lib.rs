@@ -1,5 +1,5 @@
 //! Scaled-dot-product attention for graphics cards, in [CubeCL](https://github.com/tracel-ai/cubecl), as one operation: the matrix of
-//! scores is never stored.
+//! scores is never stored, unless its weights are asked for.
 //!
 //! `softmax(softcap(scale · q kᵀ) + bias) v` with masks (`Options`), heads that share keys and values, and a bias of any broadcast
 //! shape. Numbers are added up in `f32`, whatever the tensors hold.

@@ -13,6 +13,8 @@ use crate::simd::{self, Kernel, Level, Simd, run};
 const TASK_NUMBERS: usize = 96 * 1024;
 /// Taps and channels whose inputs and weights a panel finds in the first-level cache.
 const BLOCK_TAPS: usize = 160;
+/// The same for the gradient of the input: short sums of small numbers round less.
+const BLOCK_TAPS_BACKWARD: usize = 24;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
@@ -112,6 +114,8 @@ pub(super) struct Correlation<'a> {
     input_size: [usize; 2],
     output_size: [usize; 2],
     phases: Vec<Phase>,
+    /// Taps and channels whose products are summed before they are added to the others.
+    block_taps: usize,
     /// `[groups · outputs]`
     bias: Option<&'a [f32]>,
     /// Multiply-adds, roughly.
@@ -135,6 +139,7 @@ impl<'a> Correlation<'a> {
             input_size: c.size,
             output_size: size,
             phases: Phase::all(c, Pass::Forward, axes, weight),
+            block_taps: BLOCK_TAPS,
             bias,
             products: c.products(size),
         }
@@ -151,6 +156,7 @@ impl<'a> Correlation<'a> {
             input_size: size,
             output_size: c.size,
             phases: Phase::all(c, Pass::Backward, axes, weight),
+            block_taps: BLOCK_TAPS_BACKWARD,
             bias: None,
             products: c.products(size),
         }
@@ -325,7 +331,7 @@ impl Work<'_, '_> {
 
         grow(sums, outputs * stride);
         let offsets = layout.offsets([y, x]);
-        let in_block = (BLOCK_TAPS / taps).clamp(1, inputs);
+        let in_block = (self.correlation.block_taps / taps).clamp(1, inputs);
         let of_group = outputs.div_ceil(STRIP) * inputs * taps * STRIP;
         let weights = &phase.weights.0[self.task.group * of_group..][..of_group];
         let mut all = Vec::with_capacity(in_block * taps);
@@ -354,7 +360,7 @@ impl Work<'_, '_> {
                         offsets: &all,
                         sums: &mut sums[row * stride + position..],
                         stride,
-                        go_on: start > 0,
+                        add: start > 0,
                     };
                     match (stride - position).min(panel) / S::LANES {
                         1 => tile.run::<S, 1>(s),

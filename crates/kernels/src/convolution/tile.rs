@@ -6,8 +6,8 @@
 //!  weights  | k |      | sums |                                      x at   | p |   | sums |
 //!  spread   | k | -->  | sums |  [outputs, positions]                taps   | p |-->| sums |  [taps, outputs]
 //! ```
-//! A sum over taps is one chain in their order; one over positions is taken block by block, and the blocks are added in order. So
-//! the bits do not depend on the tile.
+//! Sums are taken block by block, each in the order of its taps or positions, and the blocks are added in order. So the bits do not
+//! depend on the tile.
 
 use crate::simd::Simd;
 
@@ -28,8 +28,8 @@ pub(super) struct Positions<'a> {
     /// `[rows, stride]`
     pub(super) sums: &'a mut [f32],
     pub(super) stride: usize,
-    /// Whether the sums go on from what `sums` holds.
-    pub(super) go_on: bool,
+    /// Whether they are added to what `sums` holds.
+    pub(super) add: bool,
 }
 
 impl Positions<'_> {
@@ -58,13 +58,6 @@ impl Positions<'_> {
         let width = VECTORS * S::LANES;
         let sums = &mut self.sums[row * self.stride..][..(ROWS - 1) * self.stride + width];
         let mut tile = [[s.zero(); VECTORS]; ROWS];
-        if self.go_on {
-            for (r, tile) in tile.iter_mut().enumerate() {
-                for (v, sum) in tile.iter_mut().enumerate() {
-                    *sum = s.load(&sums[r * self.stride + v * S::LANES..]);
-                }
-            }
-        }
         let source = self.source;
         for (&offset, weights) in self.offsets.iter().zip(self.strip.chunks_exact(STRIP)) {
             debug_assert!(offset + width <= source.len());
@@ -85,7 +78,12 @@ impl Positions<'_> {
         }
         for (r, tile) in tile.iter().enumerate() {
             for (v, &sum) in tile.iter().enumerate() {
-                s.store(&mut sums[r * self.stride + v * S::LANES..], sum);
+                let to = &mut sums[r * self.stride + v * S::LANES..];
+                let sum = match self.add {
+                    true => s.add(s.load(to), sum),
+                    false => sum,
+                };
+                s.store(to, sum);
             }
         }
     }

@@ -76,14 +76,16 @@ impl Positions<'_> {
                 }
             }
         }
+        if self.add {
+            for (r, tile) in tile.iter_mut().enumerate() {
+                for (v, sum) in tile.iter_mut().enumerate() {
+                    *sum = s.add(s.load(&sums[r * self.stride + v * S::LANES..]), *sum);
+                }
+            }
+        }
         for (r, tile) in tile.iter().enumerate() {
             for (v, &sum) in tile.iter().enumerate() {
-                let to = &mut sums[r * self.stride + v * S::LANES..];
-                let sum = match self.add {
-                    true => s.add(s.load(to), sum),
-                    false => sum,
-                };
-                s.store(to, sum);
+                s.store(&mut sums[r * self.stride + v * S::LANES..], sum);
             }
         }
     }

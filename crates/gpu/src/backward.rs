@@ -67,6 +67,7 @@ pub fn backward(
         &key,
         &value,
         &bias,
+        &forward.context,
         &gradient,
         &written,
         &found.query,

@@ -153,6 +153,53 @@ fn bytes_are_opened_as_files_are() {
     assert!(matches!(open_bytes("", short).unwrap(), Opened::Traces(traces) if traces.is_empty()));
 }
 
+/// Bytes that are not as they were written, digits of the header most of all: an error or another trace, never a panic.
+#[test]
+fn mutated_bytes_are_opened_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long");
+    written(&path);
+    let bytes = std::fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let digits: Vec<usize> = (8..header)
+        .filter(|&at| bytes[at].is_ascii_digit())
+        .collect();
+    let mut state = 7u64;
+    let mut below = |count: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(97);
+        (state >> 33) as usize % count
+    };
+    let (mut opened, mut refused) = (0, 0);
+    for round in 0..2000 {
+        let mut bytes = bytes.clone();
+        for _ in 0..=below(3) {
+            let (at, to) = match round % 3 {
+                0 => (below(bytes.len()), below(256) as u8),
+                1 => (below(header), below(256) as u8),
+                _ => (digits[below(digits.len())], b'0' + below(10) as u8),
+            };
+            bytes[at] = to;
+        }
+        let Ok(Opened::Long(trace)) = open_bytes("it", bytes) else {
+            refused += 1;
+            continue;
+        };
+        opened += 1;
+        for (map, about) in trace.maps().iter().enumerate() {
+            for head in 0..about.heads().len() {
+                let Ok(head) = trace.head(map, head) else {
+                    continue;
+                };
+                let [queries, keys] = head.shape();
+                head.rows(&[0, queries - 1]).unwrap();
+                let kind = pool::Kind::Mean;
+                head.pooled(0..queries, 0..keys, 1, 1, kind).unwrap();
+            }
+        }
+    }
+    assert!(opened > 100 && refused > 100, "{opened} {refused}");
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

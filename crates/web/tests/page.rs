@@ -13,9 +13,8 @@ use std::{env, fs, thread};
 
 use chromium::Page;
 use common::ask;
-use regard_kernels::Attention;
 use regard_serve::Local;
-use regard_trace::{LongMap, LongWriter, Tokens, long::Piece};
+use regard_trace::Tokens;
 use serde_json::{Value, json};
 
 const SENTENCES: [&str; 4] = [
@@ -296,34 +295,12 @@ fn traces_are_opened() {
 /// A long text's maps are computed in the page from queries and keys, and are those that this machine computes.
 #[test]
 fn long_texts_are_opened() {
-    const LENGTH: usize = 20_000;
-    const DIM: usize = 16;
     let Some(folder) = built() else { return };
     let Some(mut page) = Page::open() else { return };
     let address = serve(folder);
     let folder = tempfile::tempdir().unwrap();
+    common::long(folder.path(), 20_000);
     let path = folder.path().join("long.safetensors");
-    let numbers = |seed: usize| -> Vec<f32> {
-        let number = |i: usize| ((i * 7 + seed) as f32 * 0.37).sin() * 2.0;
-        (0..LENGTH * DIM).map(number).collect()
-    };
-    let [query, key] = [1, 5].map(numbers);
-    let tokens = Tokens::from_words(&"word ".repeat(LENGTH));
-    let map = LongMap::new(0, vec![0], vec![0], DIM);
-    let mut writer = LongWriter::create(&path, "by hand", "a book", tokens, vec![map]).unwrap();
-    let attention = Attention {
-        causal: true,
-        ..Attention::default()
-    };
-    let piece = Piece {
-        first: 0,
-        query: &query,
-        keys_from: 0,
-        key: &key,
-    };
-    writer.piece(0, 0, &attention, piece).unwrap();
-    writer.finish().unwrap();
-
     page.load(&format!("http://{address}/?model="));
     choose(&mut page, "#open", &path);
     page.wait("document.querySelector('#main').dataset.view === 'overview'");

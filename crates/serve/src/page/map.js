@@ -28,8 +28,10 @@ export function heat(data, options) {
   const named = (labels, first, last) => labels.slice(first, last).map((label, i) => (data.cell > 1 ? `${first + i + 1} ${label}` : label));
   const shownRows = named(names[0], q0, q1), shownColumns = named(names[1], k0, k1);
   const gutter = Math.min(130, room * 0.32);
-  const left = Math.ceil(widest(shownRows.slice(0, 400), 12.5, gutter)) + 12;
-  const reach = widest(shownColumns.slice(0, 400), 12.5, gutter);
+  // Numbers of later places are longer.
+  const some = (labels) => labels.filter((_, i) => i % Math.ceil(labels.length / 400) === 0);
+  const left = Math.ceil(widest(some(shownRows), 12.5, gutter)) + 12;
+  const reach = widest(some(shownColumns), 12.5, gutter);
   const right = Math.ceil(reach * Math.cos(TURN)) + 6;
   const cell = Math.max(Math.min(columns ? (room - left - right) / K : 0, 34), 0.01);
   const top = Math.ceil(Math.max(reach * Math.sin(TURN), 12)) + 18;

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Forward, Inputs, Options, SIDE, Sizes, addresses, elem,
+    Forward, Inputs, Options, SIDE, Sizes, addresses, elem, mma,
     tile::{Band, Form, HIDDEN, products, score, slope, spread, start, write},
 };
 
@@ -50,6 +50,8 @@ pub fn backward(
         bias: wants_bias.then(|| inputs.empty([batch, heads, queries, sizes.keys], DType::F32)),
     };
     let form = Form::new(&inputs, &sizes, options);
+    // What each score contributes to a bias is written by the other kernel.
+    let tiles = mma::tiles(&inputs, Some(&gradient), &sizes).filter(|_| !wants_bias);
     let lengths = options.lengths_on(&inputs, &sizes);
     let bias = inputs.bound_bias();
     let delta = inputs.empty([batch, heads, queries, 1], DType::F32);
@@ -88,6 +90,48 @@ pub fn backward(
         delta.clone().into_tensor_arg(),
         dtype,
     );
+    if let Some(tiles) = tiles {
+        mma::query_kernel::launch(
+            &client,
+            tiles.groups(queries, heads, batch),
+            tiles.units(),
+            addresses,
+            query.clone().into_tensor_arg(),
+            key.clone().into_tensor_arg(),
+            value.clone().into_tensor_arg(),
+            bias.clone().into_tensor_arg(),
+            lengths.clone().into_tensor_arg(),
+            gradient.clone().into_tensor_arg(),
+            forward.stats.clone().into_tensor_arg(),
+            delta.clone().into_tensor_arg(),
+            found.query.clone().into_tensor_arg(),
+            options.band(),
+            form,
+            tiles,
+            dtype,
+        );
+        mma::key_kernel::launch(
+            &client,
+            tiles.groups(sizes.keys, sizes.key_heads, batch),
+            tiles.units(),
+            addresses,
+            query.into_tensor_arg(),
+            key.into_tensor_arg(),
+            value.into_tensor_arg(),
+            bias.into_tensor_arg(),
+            lengths.into_tensor_arg(),
+            gradient.into_tensor_arg(),
+            forward.stats.clone().into_tensor_arg(),
+            delta.into_tensor_arg(),
+            found.key.clone().into_tensor_arg(),
+            found.value.clone().into_tensor_arg(),
+            options.band(),
+            form,
+            tiles,
+            dtype,
+        );
+        return found;
+    }
     query_kernel::launch(
         &client,
         form.groups(queries, heads, batch),

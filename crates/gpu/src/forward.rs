@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Inputs, Options, SIDE, Sizes, addresses, elem,
+    Inputs, Options, SIDE, Sizes, addresses, elem, mma,
     tile::{Band, Form, HIDDEN, LOWEST, products, score, spread, start, write},
 };
 
@@ -38,17 +38,39 @@ pub fn forward(inputs: Inputs, options: &Options) -> Forward {
     );
     let stats = inputs.empty([batch, heads, queries, 2], DType::F32);
     let form = Form::new(&inputs, &sizes, options);
+    let tiles = mma::tiles(&inputs, None, &sizes);
     let lengths = options.lengths_on(&inputs, &sizes);
     let bias = inputs.bound_bias();
     let Inputs {
         query, key, value, ..
     } = inputs;
     let (client, dtype) = (query.client.clone(), elem(&query));
+    let addresses = addresses([&query, &key, &value, &bias, &context, &stats]);
+    if let Some(tiles) = tiles {
+        mma::forward_kernel::launch(
+            &client,
+            tiles.groups(queries, heads, batch),
+            tiles.units(),
+            addresses,
+            query.into_tensor_arg(),
+            key.into_tensor_arg(),
+            value.into_tensor_arg(),
+            bias.into_tensor_arg(),
+            lengths.into_tensor_arg(),
+            context.clone().into_tensor_arg(),
+            stats.clone().into_tensor_arg(),
+            options.band(),
+            form,
+            tiles,
+            dtype,
+        );
+        return Forward { context, stats };
+    }
     forward_kernel::launch(
         &client,
         form.groups(queries, heads, batch),
         CubeDim::new_2d(SIDE as u32, SIDE as u32),
-        addresses([&query, &key, &value, &bias, &context, &stats]),
+        addresses,
         query.into_tensor_arg(),
         key.into_tensor_arg(),
         value.into_tensor_arg(),

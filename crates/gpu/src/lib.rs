@@ -12,7 +12,10 @@
 //! | `backward`, `dk`, `dv` | the gradients of a tile of keys and values | the heads that share them, and tiles of queries |
 //!
 //! A tile has 64 rows, or 32 where the card has little shared memory; 16 x 16 units share a tile of scores, 4 x 4 (2 x 2) scores each.
-//! Products are computed without tensor cores. The backward pass computes the scores once more and adds nothing atomically, so
+//! On tensor cores (`mma`), NVIDIA's from compute capability 8.0 on by the feature `cuda`, forward and backward have kernels of their own,
+//! for f16 and bfloat16 with sizes that are multiples of 16 up to 128 and rows that lie whole in memory; weights, and the gradient of a
+//! bias, are left to those above. Factors of the second product (weights, gradients of scores) are rounded to the type of the inputs there,
+//! as in [FlashAttention](https://arxiv.org/abs/2307.08691). The backward pass computes the scores once more and adds nothing atomically, so
 //! results are the same from call to call.
 //!
 //! A position that may not be seen has weight 0 and receives gradient 0, whatever its value (NaN included); a row in which nothing may be
@@ -24,6 +27,7 @@
 
 mod backward;
 mod forward;
+mod mma;
 mod tile;
 mod weights;
 

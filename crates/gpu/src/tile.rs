@@ -202,11 +202,12 @@ fn add(
             #[unroll]
             for i in 0..r {
                 let at = comptime!(chunk * r * r + i * r + j);
+                // Rounded once in both, so that they have the same bits.
+                let sum = fma(left[i], right, sums[at]);
                 if comptime!(careful) {
-                    let product = left[i] * right;
-                    sums[at] += select(left[i] == 0.0f32, 0.0f32, product);
+                    sums[at] = select(left[i] == 0.0f32, sums[at], sum);
                 } else {
-                    sums[at] += left[i] * right;
+                    sums[at] = sum;
                 }
             }
         }
@@ -263,12 +264,25 @@ pub(crate) fn score(
     let seen = near && query < queries && key < length;
     let mut score = bent(product, band, form);
     if comptime!(form.biased) {
-        let place = bias_start + query * bias.stride(2) + key * bias.stride(3);
-        let bias = bias[select(seen, place, 0usize)];
-        // The lowest number of all is a bias, too; -∞ alone hides.
-        score = select(bias >= f32::MIN, max(score + bias, LEAST), LOWEST);
+        score = biased(score, query, key, seen, bias, bias_start);
     }
     select(seen, score, LOWEST)
+}
+
+/// A score with its bias, [`LOWEST`] if that hides the key; the bias is read only if the key is `seen`.
+#[cube]
+pub(crate) fn biased(
+    score: f32,
+    query: usize,
+    key: usize,
+    seen: bool,
+    bias: &Tensor<f32>,
+    bias_start: usize,
+) -> f32 {
+    let place = bias_start + query * bias.stride(2) + key * bias.stride(3);
+    let bias = bias[select(seen, place, 0usize)];
+    // The lowest number of all is a bias, too; -∞ alone hides.
+    select(bias >= f32::MIN, max(score + bias, LEAST), LOWEST)
 }
 
 /// `scale · product`, bent by the softcap.

@@ -53,6 +53,17 @@ fn numbers(seed: u64, count: usize) -> Vec<f32> {
         .collect()
 }
 
+fn rounded(mut numbers: Vec<f32>, dtype: DType) -> Vec<f32> {
+    for x in &mut numbers {
+        *x = match dtype {
+            DType::F16 => half::f16::from_f32(*x).to_f32(),
+            DType::BF16 => half::bf16::from_f32(*x).to_f32(),
+            _ => *x,
+        };
+    }
+    numbers
+}
+
 fn cube(tensor: Tensor<4>) -> CubeTensor {
     match tensor.into_dispatch().kind {
         DispatchTensorKind::Cube(BackendTensor::Float(tensor)) => tensor,
@@ -92,6 +103,8 @@ struct Case {
     /// What the queries are multiplied by.
     factor: f32,
     lower_right: bool,
+    /// What the numbers are rounded to.
+    dtype: DType,
 }
 
 impl Case {
@@ -110,6 +123,7 @@ impl Case {
             bias_hides: false,
             factor: 1.0,
             lower_right: true,
+            dtype: DType::F32,
         }
     }
 
@@ -129,7 +143,7 @@ impl Case {
             numbers(seed, shape.iter().product())
         });
         data[0].iter_mut().for_each(|x| *x *= self.factor);
-        data
+        data.map(|numbers| rounded(numbers, self.dtype))
     }
 
     fn inputs(&self, device: &Device, dtype: DType) -> Inputs {
@@ -242,7 +256,7 @@ fn by_definition<T: regard_kernels::reference::Real>(case: &Case) -> [Vec<f64>; 
     };
     let [query, key, value] = case.data().map(wide);
     let found = reference::forward(&attention, shapes, &query, &key, &value);
-    let gradient = wide(numbers(5, found.output.len()));
+    let gradient = wide(rounded(numbers(5, found.output.len()), case.dtype));
     let gradients = reference::backward(
         &attention,
         shapes,
@@ -407,36 +421,84 @@ fn all_numbers_are_those_of_the_definition() {
     }
 }
 
+/// Where there are tensor cores, they compute what has sizes divisible by 16.
 #[test]
 fn half_precision_is_rounded_once() {
     let Some(device) = device() else { return };
-    let case = Case {
-        causal: true,
-        ..Case::new(1, [2, 1], [100, 100], [64, 64])
+    let of = |lengths, sizes| Case::new(2, [4, 2], lengths, sizes);
+    let cases = [
+        of([300, 300], [128, 128]),
+        of([130, 40], [16, 128]),
+        of([20, 500], [64, 16]),
+        Case {
+            causal: true,
+            ..of([200, 333], [64, 64])
+        },
+        Case {
+            causal: true,
+            lower_right: false,
+            ..of([200, 333], [128, 64])
+        },
+        // Queries before the first key see nothing.
+        Case {
+            causal: true,
+            ..of([300, 100], [16, 128])
+        },
+        Case {
+            window: Some([100, 3]),
+            ..of([400, 400], [64, 64])
+        },
+        Case {
+            keys_of: Some(vec![5, 0]),
+            ..of([150, 70], [64, 64])
+        },
+        Case {
+            keys_of: Some(vec![130, 64]),
+            softcap: Some(2.0),
+            ..of([150, 200], [64, 64])
+        },
+        // Not for tensor cores.
+        of([70, 70], [20, 36]),
+    ];
+    let biased = Case {
+        bias: Some([1, 4, 200, 200]),
+        ..of([200, 200], [64, 64])
     };
     for (dtype, unit) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
         if !device.supports_dtype(dtype) {
-            println!("skipped: {} has no {dtype:?}", device_name(&device));
+            println!("skipped: {device:?} has no {dtype:?}");
             continue;
         }
-        let (card, exact) = (on_card(&case, &device, dtype), by_definition::<f64>(&case));
-        for (card, exact) in card.iter().zip(&exact).take(5) {
-            let largest = exact.iter().fold(0.0, |a: f64, x| a.max(x.abs()));
-            let error = card
-                .iter()
-                .zip(exact)
-                .map(|(a, b)| (a - b).abs())
-                .fold(0.0, f64::max);
-            assert!(
-                error <= 6.0 * unit * largest,
-                "{dtype:?}: {error:e} of {largest}"
-            );
+        for case in cases.iter().chain([&biased]) {
+            let case = Case {
+                dtype,
+                ..case.clone()
+            };
+            let (card, exact) = (on_card(&case, &device, dtype), by_definition::<f64>(&case));
+            for (card, exact) in card.iter().zip(&exact).take(5) {
+                let seen = exact.iter().filter(|x| x.is_finite());
+                let largest = seen.fold(0.0, |a: f64, x| a.max(x.abs()));
+                let error = card
+                    .iter()
+                    .zip(exact)
+                    .filter(|(_, exact)| exact.is_finite())
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0.0, f64::max);
+                println!("{:5.2} of its bound", error / (6.0 * unit * largest));
+                assert!(
+                    error <= 6.0 * unit * largest,
+                    "{error:e} of {largest}, of {case:?}"
+                );
+            }
         }
     }
 }
 
-fn device_name(device: &Device) -> String {
-    format!("{device:?}")
+/// The types of numbers that the card takes.
+fn dtypes(device: &Device) -> impl Iterator<Item = DType> {
+    let all = [DType::F32, DType::F16, DType::BF16];
+    all.into_iter()
+        .filter(|&dtype| device.supports_dtype(dtype))
 }
 
 #[test]
@@ -446,38 +508,83 @@ fn what_is_hidden_never_matters() {
         keys_of: Some(vec![37]),
         ..Case::new(1, [2, 2], [50, 80], [16, 16])
     };
-    let shapes = case.shapes();
-    let [_, key, value] = case.data();
-    let run = |poison: f32| {
-        let (mut key, mut value) = (key.clone(), value.clone());
-        for (numbers, size) in [(&mut key, 16), (&mut value, 16)] {
-            for (place, x) in numbers.iter_mut().enumerate() {
-                if place / size % 80 >= 37 {
-                    *x = poison;
+    for dtype in dtypes(&device) {
+        let run = |value| run_poisoned(&case, &device, dtype, 37, value);
+        let clean = run(0.0);
+        for poison in [f32::NAN, f32::INFINITY, 1e30] {
+            assert!(run(poison) == clean, "{poison} of {dtype:?} shows");
+        }
+        // The gradients of hidden keys are 0.
+        let rows = clean[2].iter().zip(&clean[3]).enumerate();
+        for (place, (key, value)) in rows.filter(|(place, _)| place / 16 % 80 >= 37) {
+            assert_eq!((*key, *value), (0.0, 0.0), "{place}");
+        }
+    }
+}
+
+/// Numbers that are not finite reach the queries that see them, and no others.
+#[test]
+fn what_comes_later_never_matters() {
+    let Some(device) = device() else { return };
+    for size in [16, 64] {
+        let case = Case {
+            causal: true,
+            ..Case::new(1, [2, 2], [200, 200], [size, size])
+        };
+        for dtype in dtypes(&device) {
+            let run = |value| run_poisoned(&case, &device, dtype, 150, value);
+            let clean = run(0.0);
+            for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let found = run(poison);
+                for (kind, name) in ["context", "query"].iter().enumerate() {
+                    let pairs = found[kind].iter().zip(&clean[kind]).enumerate();
+                    for (place, (found, clean)) in pairs {
+                        let row = place / size % 200;
+                        let expected = if row < 150 {
+                            found == clean
+                        } else {
+                            !found.is_finite()
+                        };
+                        assert!(
+                            expected,
+                            "{name} of row {row} with {poison} of {dtype:?}: {found}"
+                        );
+                    }
                 }
             }
         }
-        let f32s = |numbers: &[f32], shape| tensor(numbers, shape, &device, DType::F32);
-        let inputs = Inputs {
-            key: f32s(&key, shapes[1]),
-            value: f32s(&value, shapes[2]),
-            ..case.inputs(&device, DType::F32)
-        };
-        let options = case.options();
-        let found = forward(inputs.clone(), &options);
-        let gradient = f32s(&numbers(5, 2 * 50 * 16), [1, 2, 50, 16]);
-        let back = backward(inputs, &options, &found, gradient, false);
-        [found.context, back.query, back.key, back.value].map(read)
+    }
+}
+
+/// The context and the gradients of query, key and value where keys and values from `first` on are `poison`.
+fn run_poisoned(
+    case: &Case,
+    device: &Device,
+    dtype: DType,
+    first: usize,
+    poison: f32,
+) -> [Vec<f64>; 4] {
+    let shapes = case.shapes();
+    let poisoned = |mut numbers: Vec<f32>, shape: [usize; 4]| {
+        for (place, x) in numbers.iter_mut().enumerate() {
+            if place / shape[3] % shape[2] >= first {
+                *x = poison;
+            }
+        }
+        tensor(&numbers, shape, device, dtype)
     };
-    let clean = run(0.0);
-    for poison in [f32::NAN, f32::INFINITY, 1e30] {
-        assert!(run(poison) == clean, "{poison} shows");
-    }
-    // The gradients of hidden keys are 0.
-    let rows = clean[2].iter().zip(&clean[3]).enumerate();
-    for (place, (key, value)) in rows.filter(|(place, _)| place / 16 % 80 >= 37) {
-        assert_eq!((*key, *value), (0.0, 0.0), "{place}");
-    }
+    let [_, key, value] = case.data();
+    let inputs = Inputs {
+        key: poisoned(key, shapes[1]),
+        value: poisoned(value, shapes[2]),
+        ..case.inputs(device, dtype)
+    };
+    let options = case.options();
+    let found = forward(inputs.clone(), &options);
+    let out = [case.batch, case.heads[0], case.lengths[0], case.sizes[1]];
+    let gradient = tensor(&numbers(5, out.iter().product()), out, device, dtype);
+    let back = backward(inputs, &options, &found, gradient, false);
+    [found.context, back.query, back.key, back.value].map(read)
 }
 
 /// A bias of the lowest number on every key has no effect; one of -∞ hides.
@@ -518,25 +625,27 @@ fn strides_are_read_in_place() {
         ..Case::new(2, [3, 3], [40, 40], [16, 16])
     };
     let [shape, ..] = case.shapes();
-    let lengths_first = case.data().map(|numbers| {
-        let data = TensorData::new(numbers, shape);
-        Tensor::<4>::from_data(data, &device)
-    });
-    let same = lengths_first.clone().map(|x| {
-        let [b, h, n, d] = x.dims();
-        // [batch, length, heads, size], seen as [batch, heads, length, size].
-        let moved = x.swap_dims(1, 2).reshape([b, n, h * d]);
-        moved.reshape([b, n, h, d]).swap_dims(1, 2)
-    });
-    let run = |inputs: [Tensor<4>; 3]| {
-        let [query, key, value] = inputs.map(cube);
-        let inputs = Inputs {
-            query,
-            key,
-            value,
-            bias: None,
+    for dtype in dtypes(&device) {
+        let heads_first = case.data().map(|numbers| {
+            let data = TensorData::new(numbers, shape);
+            Tensor::<4>::from_data(data, &device).cast(dtype)
+        });
+        let same = heads_first.clone().map(|x| {
+            let [b, h, n, d] = x.dims();
+            // [batch, length, heads, size], seen as [batch, heads, length, size].
+            let moved = x.swap_dims(1, 2).reshape([b, n, h * d]);
+            moved.reshape([b, n, h, d]).swap_dims(1, 2)
+        });
+        let run = |inputs: [Tensor<4>; 3]| {
+            let [query, key, value] = inputs.map(cube);
+            let inputs = Inputs {
+                query,
+                key,
+                value,
+                bias: None,
+            };
+            read(forward(inputs, &case.options()).context)
         };
-        read(forward(inputs, &case.options()).context)
-    };
-    assert_eq!(run(lengths_first), run(same));
+        assert_eq!(run(heads_first), run(same), "{dtype:?}");
+    }
 }

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Attention on a graphics card beside PyTorch's, in turns in one run:
+
+    cargo build --release -p regard-gpu --features cuda --example speed
+    bench/gpu/attention.py [CASE ...]
+
+A case is NUMBERS,BATCH,HEADS,LENGTH,SIZE,MASK such as bf16,4,16,4096,128,causal. Needs PyTorch with CUDA. Times are medians of rounds, each the
+median of five sets of calls; TFLOP/s count 4 L^2 d a head for the forward pass (half of it under a causal mask) and 3.5 times that for both.
+"""
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+CASES = [
+    "bf16,4,16,4096,128,all",
+    "bf16,4,16,4096,128,causal",
+    "bf16,4,16,4096,64,all",
+    "bf16,4,16,4096,64,causal",
+]
+PEERS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+ROUNDS = 3
+
+
+def torch_time(backend, what, numbers, batch, heads, length, size, mask):
+    """Milliseconds of a call, and the most bytes that it held."""
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[numbers]
+    training = what == "training"
+    q, k, v, gradient = (
+        torch.randn(batch, heads, length, size, device="cuda", dtype=dtype, requires_grad=training) for _ in range(4)
+    )
+
+    def call():
+        with sdpa_kernel(backend):
+            found = F.scaled_dot_product_attention(q, k, v, is_causal=mask == "causal")
+        if training:
+            torch.autograd.grad(found, (q, k, v), gradient)
+
+    def timed(calls):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - begin) * 1e3 / calls
+
+    torch.cuda.reset_peak_memory_stats()
+    timed(2)
+    calls = max(1, min(200, int(50 / timed(2))))
+    ms = statistics.median(timed(calls) for _ in range(5))
+    return ms, torch.cuda.max_memory_allocated()
+
+
+def main():
+    ours = subprocess.Popen(["target/release/examples/speed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def cube_time(who, what, fields):
+        ours.stdin.write(" ".join([who, what, *fields]) + "\n")
+        ours.stdin.flush()
+        answer = ours.stdout.readline().split()
+        if len(answer) != 2:
+            sys.exit(f"speed stopped at {who} {what} {fields}: {answer}")
+        return float(answer[0]), int(answer[1])
+
+    print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
+    print(f"{'case':32} {'pass':9} " + " ".join(f"{name:>22}" for name in ["regard", *PEERS]) + "  of flash")
+    for case in sys.argv[1:] or CASES:
+        fields = case.split(",")
+        numbers, batch, heads, length, size, mask = fields
+        sizes = [int(x) for x in (batch, heads, length, size)]
+        for what in ("forward", "training"):
+            times = {"regard": [], **{name: [] for name in PEERS}}
+            for _ in range(ROUNDS):
+                times["regard"].append(cube_time("regard", what, fields)[0])
+                for name, backend in PEERS.items():
+                    try:
+                        times[name].append(torch_time(backend, what, numbers, *sizes, mask)[0])
+                    except RuntimeError:
+                        times[name].append(float("nan"))
+            flop = 4 * sizes[0] * sizes[1] * sizes[2] ** 2 * sizes[3]
+            flop *= (0.5 if mask == "causal" else 1) * (3.5 if what == "training" else 1)
+            medians = {name: statistics.median(all) for name, all in times.items()}
+            cells = " ".join(f"{ms:9.3f} ms {flop / ms / 1e9:5.0f} TF/s" for ms in medians.values())
+            print(f"{case:32} {what:9} {cells}  {medians['flash'] / medians['regard']:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

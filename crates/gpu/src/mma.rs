@@ -25,7 +25,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::{
     cmma::{MatrixIdent, MmaDefinition},
     ir::features::MmaConfig,
-    prelude::{barrier::copy_async_checked, *},
+    prelude::{
+        barrier::{copy_async, copy_async_checked},
+        *,
+    },
 };
 
 use crate::{
@@ -158,11 +161,19 @@ pub(crate) fn fetch<E: Float>(
         let place = UNIT_POS as usize + comptime!(step * units);
         let (row, column) = (place / eights, place % eights);
         if comptime!(rows * eights % units == 0) || row < rows {
+            let to = base + row * comptime!(pitch(size)) + column;
             let inside = first + row < end;
             let from = select(inside, start + (first + row) * stride + column, 0usize);
-            let count = select(inside, 1usize, 0usize);
-            let to = base + row * comptime!(pitch(size)) + column;
-            copy_async_checked(&tensor[from..from + count], &mut tile[to..to + 1], 8u32);
+            // The count of what is copied is taken in 32 bits alone.
+            let address_bytes = usize::size().comptime();
+            if comptime!(address_bytes == 4) {
+                let count = select(inside, 1usize, 0usize);
+                copy_async_checked(&tensor[from..from + count], &mut tile[to..to + 1], 8u32);
+            } else if inside {
+                copy_async(&tensor[from..from + 1], &mut tile[to..to + 1], 8u32);
+            } else {
+                tile[to] = Eight::<E>::zeroed();
+            }
         }
     }
 }

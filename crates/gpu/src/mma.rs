@@ -160,7 +160,7 @@ pub(crate) fn fetch<E: Float>(
     for step in 0..comptime!((rows * eights).div_ceil(units)) {
         let place = UNIT_POS as usize + comptime!(step * units);
         let (row, column) = (place / eights, place % eights);
-        if comptime!(rows * eights % units == 0) || row < rows {
+        if comptime!((rows * eights).is_multiple_of(units)) || row < rows {
             let to = base + row * comptime!(pitch(size)) + column;
             let inside = first + row < end;
             let from = select(inside, start + (first + row) * stride + column, 0usize);

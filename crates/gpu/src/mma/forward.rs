@@ -210,7 +210,8 @@ pub(crate) fn forward_kernel<E: Float>(
         let empty = sum == 0.0f32;
         let factor = select(empty, 0.0f32, 1.0f32 / sum);
         let at = plane_query + lane / 4 + comptime!(8 * r);
-        if lane % 4 == 0 && at < queries {
+        let unit_of_row = lane % 4;
+        if unit_of_row == 0 && at < queries {
             let place = ((batch * query.shape(1) + at_head) * queries + at) * 2;
             stats[place] = select(empty, LOWEST, largest[r]);
             stats[place + 1] = sum;

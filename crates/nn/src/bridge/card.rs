@@ -101,11 +101,11 @@ fn observed(
     queries: usize,
     observe: &Observe,
 ) -> Observed {
-    let rows = match observe {
+    let rows: Vec<_> = match observe {
         Observe::Rows(rows) if rows.is_empty() => {
             return Observed::new(weights(0..1), observe);
         }
-        Observe::Weights => vec![0..queries],
+        Observe::Weights => std::iter::once(0..queries).collect(),
         Observe::Rows(rows) => rows
             .chunk_by(|one, next| one + 1 == *next)
             .map(|run| run[0]..run[0] + run.len())

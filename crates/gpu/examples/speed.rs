@@ -10,7 +10,7 @@ use std::{
 };
 
 use burn::{
-    backend::{BackendTensor, DispatchTensorKind},
+    backend::{BackendTensor, DispatchAutodiffContext, DispatchTensor, DispatchTensorKind},
     tensor::{
         DType, Device, DeviceType, Distribution, Tensor, module::attention,
         ops::AttentionModuleOptions,
@@ -90,7 +90,7 @@ impl Case {
         };
         let [query, key, value, gradient] = [numbers(), numbers(), numbers(), numbers()];
         let scale = (self.shape[3] as f64).sqrt().recip();
-        let mut call: Box<dyn FnMut()> = if self.burn {
+        let mut call: Box<dyn FnMut() -> Tensor<4>> = if self.burn {
             let options = AttentionModuleOptions {
                 scale: Some(scale),
                 is_causal: self.causal,
@@ -110,12 +110,13 @@ impl Case {
                     None,
                     options,
                 );
-                if training {
-                    let gradients = (found * gradient.clone()).sum().backward();
-                    for input in [query, key, value] {
-                        input.grad(&gradients).expect("a gradient");
-                    }
+                if !training {
+                    return found;
                 }
+                let gradients = (found * gradient.clone()).sum().backward();
+                let [found, _, _] =
+                    [query, key, value].map(|x| x.grad(&gradients).expect("a gradient"));
+                found
             })
         } else {
             let [query, key, value, gradient] = [query, key, value, gradient].map(cube);
@@ -130,15 +131,21 @@ impl Case {
             let training = self.training;
             Box::new(move || {
                 let found = forward(inputs.clone(), &options);
-                if training {
-                    backward(inputs.clone(), &options, &found, gradient.clone(), false);
-                }
+                tensor(match training {
+                    true => {
+                        let gradient = gradient.clone();
+                        backward(inputs.clone(), &options, &found, gradient, false).query
+                    }
+                    false => found.context,
+                })
             })
         };
+        // A kernel that fails says so when something of it is read.
+        call().slice([0..1, 0..1, 0..1, 0..1]).into_data();
         let mut timed = |calls: usize| {
             device.sync().expect("the card");
             let begin = Instant::now();
-            (0..calls).for_each(|_| call());
+            (0..calls).for_each(|_| drop(call()));
             device.sync().expect("the card");
             begin.elapsed().as_secs_f64() * 1e3 / calls as f64
         };
@@ -152,6 +159,13 @@ impl Case {
             .map_or(0, |usage| usage.bytes_reserved);
         (times[2], held)
     }
+}
+
+fn tensor(tensor: CubeTensor) -> Tensor<4> {
+    Tensor::from_dispatch(DispatchTensor {
+        kind: DispatchTensorKind::Cube(BackendTensor::Float(tensor)),
+        autodiff: DispatchAutodiffContext::Disabled,
+    })
 }
 
 fn cube(tensor: Tensor<4>) -> CubeTensor {

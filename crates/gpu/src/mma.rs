@@ -108,13 +108,15 @@ pub(crate) fn tiles(
         && card.features.matmul.ldmatrix.contains(&elem)
         && card.features.copy_async;
     let fit = |size: usize| size.is_multiple_of(16) && size <= MAX_SIZE;
-    // Rows are moved eight numbers at a time.
+    // Rows are moved eight numbers at a time, from addresses that are multiples of 16 bytes.
     let even = [&inputs.query, &inputs.key, &inputs.value]
         .into_iter()
         .chain(gradient)
         .all(|tensor| {
             let strides = tensor.meta.strides();
-            strides[3] == 1 && strides[..3].iter().all(|stride| stride.is_multiple_of(8))
+            let offset = tensor.handle.offset_start.unwrap_or(0);
+            let whole = strides[..3].iter().all(|stride| stride.is_multiple_of(8));
+            strides[3] == 1 && whole && offset.is_multiple_of(16)
         });
     let tiles = Tiles {
         bands: if gradient.is_none() && sizes.queries > 64 {
@@ -156,24 +158,23 @@ pub(crate) fn fetch<E: Float>(
     let eights = comptime!(size / 8);
     let units = comptime!(PLANES * PLANE);
     let stride = tensor.stride(2) / 8;
+    // Every unit copies as many: a tile has a multiple of 64 rows, and a row two eights or more.
     #[unroll]
-    for step in 0..comptime!((rows * eights).div_ceil(units)) {
+    for step in 0..comptime!(rows * eights / units) {
         let place = UNIT_POS as usize + comptime!(step * units);
         let (row, column) = (place / eights, place % eights);
-        if comptime!((rows * eights).is_multiple_of(units)) || row < rows {
-            let to = base + row * comptime!(pitch(size)) + column;
-            let inside = first + row < end;
-            let from = select(inside, start + (first + row) * stride + column, 0usize);
-            // The count of what is copied is taken in 32 bits alone.
-            let address_bytes = usize::size().comptime();
-            if comptime!(address_bytes == 4) {
-                let count = select(inside, 1usize, 0usize);
-                copy_async_checked(&tensor[from..from + count], &mut tile[to..to + 1], 8u32);
-            } else if inside {
-                copy_async(&tensor[from..from + 1], &mut tile[to..to + 1], 8u32);
-            } else {
-                tile[to] = Eight::<E>::zeroed();
-            }
+        let to = base + row * comptime!(pitch(size)) + column;
+        let inside = first + row < end;
+        let from = select(inside, start + (first + row) * stride + column, 0usize);
+        // The count of what is copied is taken in 32 bits alone.
+        let address_bytes = usize::size().comptime();
+        if comptime!(address_bytes == 4) {
+            let count = select(inside, 1usize, 0usize);
+            copy_async_checked(&tensor[from..from + count], &mut tile[to..to + 1], 8u32);
+        } else if inside {
+            copy_async(&tensor[from..from + 1], &mut tile[to..to + 1], 8u32);
+        } else {
+            tile[to] = Eight::<E>::zeroed();
         }
     }
 }
@@ -371,7 +372,7 @@ pub(crate) fn spread<E: Float>(
 }
 
 /// Before [`spread`], where something may be hidden: what has weight 0 is to add 0, also if it is not finite. Such numbers are taken out of
-/// the tile; where their weight is not 0, they are added here.
+/// the tile; where their weight is not 0, they are added here. `slot` is a number of `flag` that no other purge of the same tile takes.
 #[cube]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn purge<E: Float>(
@@ -386,7 +387,6 @@ pub(crate) fn purge<E: Float>(
 ) {
     let eights = comptime!(size / 8);
     let units = comptime!(PLANES * PLANE);
-    // There is something for every unit: a tile has 64 rows of 16 numbers or more.
     let count = comptime!(tiles.steps * eights / units);
     if UNIT_POS == 0 {
         flag[slot] = 0u32;
@@ -490,14 +490,26 @@ pub(crate) struct Head {
     pub(crate) band: Band,
 }
 
-/// The first and the last column that each row of a unit sees, `first` being the first row of the plane.
+/// The first and the last column that each row of a unit sees.
+#[derive(CubeType)]
+pub(crate) struct Limits {
+    /// The first row of the plane.
+    first: usize,
+    low: Array<i32>,
+    high: Array<i32>,
+    /// Whether rows are keys and columns queries, or the other way round.
+    #[cube(comptime)]
+    rows_are_keys: bool,
+}
+
+/// The limits of a plane whose rows begin at `first`.
 #[cube]
 pub(crate) fn limits(
     first: usize,
     head: &Head,
     #[comptime] tiles: Tiles,
     #[comptime] rows_are_keys: bool,
-) -> (Array<i32>, Array<i32>) {
+) -> Limits {
     let lane = UNIT_POS_PLANE as usize;
     let rows = comptime!(2 * tiles.bands);
     let (mut low, mut high) = (Array::<i32>::new(rows), Array::<i32>::new(rows));
@@ -514,7 +526,12 @@ pub(crate) fn limits(
             high[r] = min(row + band.shift + band.right, head.length as i32 - 1);
         }
     }
-    (low, high)
+    Limits {
+        first,
+        low,
+        high,
+        rows_are_keys,
+    }
 }
 
 /// Whether something is hidden in a tile of `queries` queries from `first_query` on and `keys` keys from `first_key` on.
@@ -548,23 +565,19 @@ pub(crate) struct Place {
     pub(crate) seen: bool,
 }
 
-/// The place of row `r` of a unit and of column `8n + 2t + e`.
+/// The place of row `r` of a unit and of column `column + 2t` (`column` is `8n` or `8n + 1`) of those from `first_column` on.
 #[cube]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn place(
-    first_row: usize,
+    limits: &Limits,
     first_column: usize,
-    low: &Array<i32>,
-    high: &Array<i32>,
     #[comptime] r: usize,
     #[comptime] column: usize,
-    #[comptime] rows_are_keys: bool,
 ) -> Place {
     let lane = UNIT_POS_PLANE as usize;
-    let row = first_row + lane / 4 + comptime!(8 * r);
+    let row = limits.first + lane / 4 + comptime!(8 * r);
     let column = first_column + lane % 4 * 2 + column;
-    let seen = column as i32 >= low[r] && column as i32 <= high[r];
-    if comptime!(rows_are_keys) {
+    let seen = column as i32 >= limits.low[r] && column as i32 <= limits.high[r];
+    if comptime!(limits.rows_are_keys) {
         Place {
             query: column,
             key: row,

@@ -457,6 +457,25 @@ fn half_precision_is_rounded_once() {
             softcap: Some(2.0),
             ..of([150, 200], [64, 64])
         },
+        // Extremes, as in `cases`.
+        Case {
+            factor: 1e3,
+            ..of([150, 150], [64, 64])
+        },
+        Case {
+            window: Some([usize::MAX; 2]),
+            ..of([150, 150], [64, 64])
+        },
+        Case {
+            bias: Some([1, 4, 150, 150]),
+            bias_factor: 1e30,
+            ..of([150, 150], [64, 64])
+        },
+        Case {
+            bias: Some([1, 4, 150, 150]),
+            bias_hides: true,
+            ..of([150, 150], [64, 64])
+        },
         // Not for tensor cores.
         of([70, 70], [20, 36]),
     ];
@@ -591,29 +610,40 @@ fn run_poisoned(
 #[test]
 fn the_lowest_bias_hides_nothing() {
     let Some(device) = device() else { return };
-    let case = Case::new(1, [1, 1], [20, 30], [16, 16]);
-    let data = case.data();
-    let context = |bias: f32| {
-        let inputs = Inputs {
-            bias: Some(cube(Tensor::<4>::full([1, 1, 20, 30], bias, &device))),
-            ..case.inputs(&device, DType::F32)
+    for dtype in dtypes(&device) {
+        let case = Case {
+            dtype,
+            ..Case::new(1, [1, 1], [20, 30], [16, 16])
         };
-        read(forward(inputs, &case.options()).context)
-    };
-    let mean = context(f32::MIN);
-    for (column, mean) in mean[..16].iter().enumerate() {
-        let values = data[2]
-            .iter()
-            .skip(column)
-            .step_by(16)
-            .map(|&x| f64::from(x));
-        let expected = values.sum::<f64>() / 30.0;
-        assert!(
-            (mean - expected).abs() < 1e-6,
-            "{mean}, expected {expected}"
-        );
+        let data = case.data();
+        let context = |bias: f32| {
+            let inputs = Inputs {
+                bias: Some(cube(Tensor::<4>::full([1, 1, 20, 30], bias, &device))),
+                ..case.inputs(&device, dtype)
+            };
+            read(forward(inputs, &case.options()).context)
+        };
+        // The context is rounded to its type.
+        let room = match dtype {
+            DType::F32 => 1e-6,
+            DType::F16 => 2f64.powi(-11),
+            _ => 2f64.powi(-8),
+        };
+        let mean = context(f32::MIN);
+        for (column, mean) in mean[..16].iter().enumerate() {
+            let values = data[2]
+                .iter()
+                .skip(column)
+                .step_by(16)
+                .map(|&x| f64::from(x));
+            let expected = values.sum::<f64>() / 30.0;
+            assert!(
+                (mean - expected).abs() < room,
+                "{mean}, expected {expected}, {dtype:?}"
+            );
+        }
+        assert!(context(f32::NEG_INFINITY).iter().all(|&x| x == 0.0));
     }
-    assert!(context(f32::NEG_INFINITY).iter().all(|&x| x == 0.0));
 }
 
 #[test]

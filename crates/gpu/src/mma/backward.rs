@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 
 use super::{
-    Eight, Head, PLANE, Pair, Place, Tiles, arrived, commit, edged, exp, fetch, limits, pack,
-    pitch, place, products, purge, score, spread, start, write, zeros,
+    Eight, Head, Limits, PLANE, Pair, Place, Tiles, arrived, commit, edged, exp, fetch, limits,
+    pack, pitch, place, products, purge, score, spread, start, write, zeros,
 };
 use crate::tile::{Band, Form, HIDDEN, slope};
 
@@ -45,20 +45,16 @@ pub(crate) fn query_kernel<E: Float>(
 
     let (of_keys, of_values) =
         comptime!((steps * pitch(form.size), steps * pitch(form.value_size)));
-    let mut query_tile = Shared::<[Eight<E>]>::new_aligned_slice(
-        comptime!(tiles.rows() * pitch(form.size)),
-        16usize,
-    );
-    let mut gradient_tile = Shared::<[Eight<E>]>::new_aligned_slice(
-        comptime!(tiles.rows() * pitch(form.value_size)),
-        16usize,
-    );
+    let mut query_tile =
+        Shared::<[Eight<E>]>::new_aligned_slice(comptime!(rows * pitch(form.size)), 16usize);
+    let mut gradient_tile =
+        Shared::<[Eight<E>]>::new_aligned_slice(comptime!(rows * pitch(form.value_size)), 16usize);
     let mut key_tile = Shared::<[Eight<E>]>::new_aligned_slice(comptime!(2 * of_keys), 16usize);
     let mut value_tile = Shared::<[Eight<E>]>::new_aligned_slice(comptime!(2 * of_values), 16usize);
 
     let mut flag = Shared::<[u32]>::new_slice(1usize);
 
-    let (low, high) = limits(plane_query, &head, tiles, false);
+    let limits = limits(plane_query, &head, tiles, false);
     let mut of_rows = Sequence::<Row>::new();
     #[unroll]
     for i in 0..comptime!(2 * bands) {
@@ -68,54 +64,40 @@ pub(crate) fn query_kernel<E: Float>(
     }
     let mut sums = zeros(comptime!(tiles.sums(form.size)));
 
-    let last_query = min(first_query + comptime!(tiles.rows()), queries) as i32 - 1;
+    let last_query = min(first_query + rows, queries) as i32 - 1;
     let end = min(
         last_query + head.band.shift + head.band.right + 1,
         length as i32,
     );
     let mut at =
         max(first_query as i32 + head.band.shift - head.band.left, 0) / steps as i32 * steps as i32;
-    fetch(
+    fetch_both(
         query,
         start(query, batch, at_head),
-        first_query,
-        queries,
-        &mut query_tile,
-        0usize,
-        comptime!(tiles.rows()),
-        form.size,
-    );
-    fetch(
         gradient,
         start(gradient, batch, at_head),
         first_query,
         queries,
+        &mut query_tile,
         &mut gradient_tile,
         0usize,
-        comptime!(tiles.rows()),
-        form.value_size,
+        rows,
+        form,
     );
     if at < end {
         let first_key = at as usize;
-        fetch(
+        fetch_both(
             key,
             key_start,
-            first_key,
-            length,
-            &mut key_tile,
-            0usize,
-            steps,
-            form.size,
-        );
-        fetch(
             value,
             value_start,
             first_key,
             length,
+            &mut key_tile,
             &mut value_tile,
             0usize,
             steps,
-            form.value_size,
+            form,
         );
     }
     commit();
@@ -127,25 +109,18 @@ pub(crate) fn query_kernel<E: Float>(
         // The tiles are here, and nobody needs those before.
         arrived();
         if at + (steps as i32) < end {
-            fetch(
+            fetch_both(
                 key,
                 key_start,
-                first_key + steps,
-                length,
-                &mut key_tile,
-                side * of_keys,
-                steps,
-                form.size,
-            );
-            fetch(
                 value,
                 value_start,
                 first_key + steps,
                 length,
+                &mut key_tile,
                 &mut value_tile,
-                side * of_values,
+                side,
                 steps,
-                form.value_size,
+                form,
             );
         }
         commit();
@@ -164,10 +139,8 @@ pub(crate) fn query_kernel<E: Float>(
                 &mut scores,
                 &of_weights,
                 &of_rows,
-                plane_query,
                 first_key,
-                &low,
-                &high,
+                &limits,
                 &head,
                 bias,
                 form,
@@ -179,10 +152,8 @@ pub(crate) fn query_kernel<E: Float>(
                 &mut scores,
                 &of_weights,
                 &of_rows,
-                plane_query,
                 first_key,
-                &low,
-                &high,
+                &limits,
                 &head,
                 bias,
                 form,
@@ -259,14 +230,10 @@ pub(crate) fn key_kernel<E: Float>(
 
     let (of_queries, of_gradients) =
         comptime!((steps * pitch(form.size), steps * pitch(form.value_size)));
-    let mut key_tile = Shared::<[Eight<E>]>::new_aligned_slice(
-        comptime!(tiles.rows() * pitch(form.size)),
-        16usize,
-    );
-    let mut value_tile = Shared::<[Eight<E>]>::new_aligned_slice(
-        comptime!(tiles.rows() * pitch(form.value_size)),
-        16usize,
-    );
+    let mut key_tile =
+        Shared::<[Eight<E>]>::new_aligned_slice(comptime!(rows * pitch(form.size)), 16usize);
+    let mut value_tile =
+        Shared::<[Eight<E>]>::new_aligned_slice(comptime!(rows * pitch(form.value_size)), 16usize);
     let mut query_tile =
         Shared::<[Eight<E>]>::new_aligned_slice(comptime!(2 * of_queries), 16usize);
     let mut gradient_tile =
@@ -276,12 +243,12 @@ pub(crate) fn key_kernel<E: Float>(
 
     let mut flag = Shared::<[u32]>::new_slice(2usize);
 
-    let (low, high) = limits(plane_key, &head, tiles, true);
+    let limits = limits(plane_key, &head, tiles, true);
     let mut key_sums = zeros(comptime!(tiles.sums(form.size)));
     let mut value_sums = zeros(comptime!(tiles.sums(form.value_size)));
 
     // The queries that see any key of the tile.
-    let last_key = min(first_key + comptime!(tiles.rows()), length) as i32 - 1;
+    let last_key = min(first_key + rows, length) as i32 - 1;
     let mut end = min(
         last_key + head.band.left - head.band.shift + 1,
         queries as i32,
@@ -291,25 +258,18 @@ pub(crate) fn key_kernel<E: Float>(
     }
     let begin =
         max(first_key as i32 - head.band.right - head.band.shift, 0) / steps as i32 * steps as i32;
-    fetch(
+    fetch_both(
         key,
         start(key, batch, key_head),
-        first_key,
-        length,
-        &mut key_tile,
-        0usize,
-        comptime!(tiles.rows()),
-        form.size,
-    );
-    fetch(
         value,
         start(value, batch, key_head),
         first_key,
         length,
+        &mut key_tile,
         &mut value_tile,
         0usize,
-        comptime!(tiles.rows()),
-        form.value_size,
+        rows,
+        form,
     );
     for at_head in key_head * shared_by..(key_head + 1) * shared_by {
         let (query_start, gradient_start) = (
@@ -322,25 +282,18 @@ pub(crate) fn key_kernel<E: Float>(
         // Nobody needs the tiles of the head before.
         sync_cube();
         if at < end {
-            fetch(
+            fetch_both(
                 query,
                 query_start,
-                at as usize,
-                queries,
-                &mut query_tile,
-                0usize,
-                steps,
-                form.size,
-            );
-            fetch(
                 gradient,
                 gradient_start,
                 at as usize,
                 queries,
+                &mut query_tile,
                 &mut gradient_tile,
                 0usize,
                 steps,
-                form.value_size,
+                form,
             );
         }
         commit();
@@ -352,25 +305,18 @@ pub(crate) fn key_kernel<E: Float>(
             // The tiles are here, and nobody needs those before.
             arrived();
             if at + (steps as i32) < end {
-                fetch(
+                fetch_both(
                     query,
                     query_start,
-                    first_query + steps,
-                    queries,
-                    &mut query_tile,
-                    side * of_queries,
-                    steps,
-                    form.size,
-                );
-                fetch(
                     gradient,
                     gradient_start,
                     first_query + steps,
                     queries,
+                    &mut query_tile,
                     &mut gradient_tile,
-                    side * of_gradients,
+                    side,
                     steps,
-                    form.value_size,
+                    form,
                 );
             }
             commit();
@@ -399,9 +345,7 @@ pub(crate) fn key_kernel<E: Float>(
                     &mut of_weights,
                     &of_columns,
                     first_query,
-                    plane_key,
-                    &low,
-                    &high,
+                    &limits,
                     &head,
                     bias,
                     form,
@@ -414,9 +358,7 @@ pub(crate) fn key_kernel<E: Float>(
                     &mut of_weights,
                     &of_columns,
                     first_query,
-                    plane_key,
-                    &low,
-                    &high,
+                    &limits,
                     &head,
                     bias,
                     form,
@@ -486,6 +428,44 @@ pub(crate) fn key_kernel<E: Float>(
     );
 }
 
+/// [`fetch`] of rows that go together, queries and gradients of the context or keys and values, to place `side` of their tiles.
+#[cube]
+#[allow(clippy::too_many_arguments)]
+fn fetch_both<E: Float>(
+    one: &Tensor<Eight<E>>,
+    one_start: usize,
+    other: &Tensor<Eight<E>>,
+    other_start: usize,
+    first: usize,
+    end: usize,
+    one_tile: &mut Shared<[Eight<E>]>,
+    other_tile: &mut Shared<[Eight<E>]>,
+    side: usize,
+    #[comptime] rows: usize,
+    #[comptime] form: Form,
+) {
+    fetch(
+        one,
+        one_start,
+        first,
+        end,
+        one_tile,
+        side * comptime!(rows * pitch(form.size)),
+        rows,
+        form.size,
+    );
+    fetch(
+        other,
+        other_start,
+        first,
+        end,
+        other_tile,
+        side * comptime!(rows * pitch(form.value_size)),
+        rows,
+        form.value_size,
+    );
+}
+
 /// What the backward pass knows of a query: a weight is `factor · exp(score - largest)`.
 #[derive(CubeType, Clone, Copy)]
 struct Row {
@@ -536,10 +516,8 @@ fn of_queries(
     products: &mut Array<f32>,
     of_weights: &Array<f32>,
     of_rows: &Sequence<Row>,
-    first_query: usize,
     first_key: usize,
-    low: &Array<i32>,
-    high: &Array<i32>,
+    limits: &Limits,
     head: &Head,
     bias: &Tensor<f32>,
     #[comptime] form: Form,
@@ -551,7 +529,7 @@ fn of_queries(
     for n in 0..comptime!(tiles.sums(tiles.steps)) {
         let r = comptime!(n / 4 / columns * 2 + n % 4 / 2);
         let column = comptime!(n / 4 % columns * 8 + n % 2);
-        let place = place(first_query, first_key, low, high, r, column, false);
+        let place = place(limits, first_key, r, column);
         let (_, of_product) = weigh(
             products[n],
             of_weights[n],
@@ -575,9 +553,7 @@ fn of_keys(
     of_weights: &mut Array<f32>,
     of_columns: &Shared<[f32]>,
     first_query: usize,
-    first_key: usize,
-    low: &Array<i32>,
-    high: &Array<i32>,
+    limits: &Limits,
     head: &Head,
     bias: &Tensor<f32>,
     #[comptime] form: Form,
@@ -598,7 +574,7 @@ fn of_keys(
         #[unroll]
         for r in 0..comptime!(2 * tiles.bands) {
             let n = comptime!(4 * (r / 2 * columns + i / 2) + r % 2 * 2 + i % 2);
-            let place = place(first_key, first_query, low, high, r, column, true);
+            let place = place(limits, first_query, r, column);
             let (weight, of_product) = weigh(
                 products[n],
                 of_weights[n],

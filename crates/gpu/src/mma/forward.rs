@@ -4,8 +4,8 @@
 use cubecl::prelude::*;
 
 use super::{
-    Eight, Head, PLANE, Pair, Tiles, arrived, commit, edged, exp, fetch, limits, pack, pitch,
-    place, products, purge, score, spread, start, write, zeros,
+    Eight, Head, Limits, PLANE, Pair, Tiles, arrived, commit, edged, exp, fetch, limits, pack,
+    pitch, place, products, purge, score, spread, start, write, zeros,
 };
 use crate::tile::{Band, Form, HIDDEN, LOWEST};
 
@@ -42,7 +42,7 @@ pub(crate) fn forward_kernel<E: Float>(
         band,
     };
 
-    let of_queries = comptime!(tiles.rows() * pitch(form.size));
+    let of_queries = comptime!(rows * pitch(form.size));
     let mut query_tile = Shared::<[Eight<E>]>::new_aligned_slice(of_queries, 16usize);
     let mut key_tile =
         Shared::<[Eight<E>]>::new_aligned_slice(comptime!(steps * pitch(form.size)), 16usize);
@@ -51,7 +51,7 @@ pub(crate) fn forward_kernel<E: Float>(
 
     let mut flag = Shared::<[u32]>::new_slice(1usize);
 
-    let (low, high) = limits(plane_query, &head, tiles, false);
+    let limits = limits(plane_query, &head, tiles, false);
     let mut largest = Array::<f32>::new(comptime!(2 * bands));
     let mut total = Array::<f32>::new(comptime!(2 * bands));
     #[unroll]
@@ -127,10 +127,8 @@ pub(crate) fn forward_kernel<E: Float>(
         if edge {
             bend(
                 &mut scores,
-                plane_query,
                 first_key,
-                &low,
-                &high,
+                &limits,
                 &head,
                 bias,
                 form,
@@ -140,10 +138,8 @@ pub(crate) fn forward_kernel<E: Float>(
         } else {
             bend(
                 &mut scores,
-                plane_query,
                 first_key,
-                &low,
-                &high,
+                &limits,
                 &head,
                 bias,
                 form,
@@ -242,10 +238,8 @@ const fn of_row(r: usize, n: usize, columns: usize) -> usize {
 #[allow(clippy::too_many_arguments)]
 fn bend(
     products: &mut Array<f32>,
-    first_query: usize,
     first_key: usize,
-    low: &Array<i32>,
-    high: &Array<i32>,
+    limits: &Limits,
     head: &Head,
     bias: &Tensor<f32>,
     #[comptime] form: Form,
@@ -258,7 +252,7 @@ fn bend(
         let (r, n) = comptime!((i / count, i % count));
         let at = comptime!(of_row(r, n, tiles.steps));
         let column = comptime!(n / 2 * 8 + n % 2);
-        let place = place(first_query, first_key, low, high, r, column, false);
+        let place = place(limits, first_key, r, column);
         products[at] = score(products[at], &place, head, bias, form, careful);
     }
 }

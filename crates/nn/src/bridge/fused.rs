@@ -24,6 +24,7 @@ use burn::{
 };
 use regard_kernels::View;
 
+use super::early;
 pub(super) use super::operation::{Forward, Operation};
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
@@ -193,6 +194,7 @@ fn record_array<const N: usize>(
     inputs: [Tracked; N],
 ) -> (Tracked, Option<Tracked>) {
     let mut primitives = Vec::with_capacity(N);
+    let nodes = inputs.each_ref().map(Tracked::id);
     let guards = inputs.map(|input| {
         let (primitive, guard) = input.into_parts();
         primitives.push(primitive);
@@ -203,6 +205,9 @@ fn record_array<const N: usize>(
         .compute_bound()
         .stateful();
     let tracked = matches!(prepared, OpsKind::Tracked(_));
+    if tracked {
+        early::read(&nodes);
+    }
     let Forward {
         output,
         beside,
@@ -240,9 +245,11 @@ impl<const N: usize> Backward<Flex, N> for Step {
             Err(error) => panic!("{operation:?}, backward: {error}"),
         };
         for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+            let Some(parent) = parent else { continue };
+            if let Some(gradient) = gradient {
                 grads.register::<Flex>(parent.id, gradient);
             }
+            early::gone_back(parent.id, grads);
         }
     }
 }

@@ -45,6 +45,8 @@ pub(crate) mod card;
 mod cell;
 mod convolution;
 mod dot;
+#[cfg(feature = "kernels")]
+mod early;
 mod empty;
 #[cfg(feature = "kernels")]
 mod fused;
@@ -72,6 +74,8 @@ pub use batch_norm::batch_norm;
 pub use cell::{gru_reset, gru_step, gru_update, lstm_step};
 pub use convolution::convolve;
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
+#[cfg(feature = "kernels")]
+pub use early::EarlyGradients;
 pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;

@@ -30,6 +30,7 @@ mod attention_paths;
 mod attention_properties;
 mod attention_unseen;
 mod both_paths;
+mod early_gradients;
 mod empty;
 mod golden;
 mod hard_attention;

@@ -13,18 +13,26 @@
 //! Running moments of batch norm are no weights. Each rank normalises by the moments of its own rows, as is usual, and the running
 //! moments are the mean of the ranks', by rows.
 //!
-//! The gradients are summed after the backward pass: Burn hands them out when it is over. Its hook for gradients that are complete
-//! earlier (`DistributedOps`) belongs to a backend, the CPU's has none, and it cannot be set from outside.
+//! The sums begin while the backward pass still runs: a thread beside it takes the weights from the last to the first, in buckets, and sums a
+//! bucket as soon as its gradients are complete ([`EarlyGradients`]). The order of the buckets is that of the weights on all ranks, and
+//! a sum is that of the ranks in their order, so what is complete first changes no bit.
+
+use std::{
+    collections::BTreeSet,
+    sync::mpsc::{self, Receiver, Sender},
+    thread,
+};
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{Gradients, Tensor, TensorData},
+    tensor::{Gradients, Shape, Tensor, TensorData},
 };
+use regard_nn::bridge::EarlyGradients;
 use serde::{Deserialize, Serialize};
 
 use super::optimizer::slice;
 use crate::{
-    ranks::{Ranks, RanksError},
+    ranks::{BUCKET, Ranks, RanksError},
     tasks::BatchLoss,
 };
 
@@ -140,57 +148,266 @@ impl ModuleVisitor for Collector {
     }
 }
 
-/// Sums the gradients of all ranks, and joins the running moments of `module`; `rows` is how many this rank has had of the batch.
-pub(super) fn sum<M: Module>(
+/// What sums the gradients of all ranks.
+#[derive(Debug, Default)]
+pub(super) struct Summing {
+    /// Weights that operations without a count read too: their gradients are complete at the end only.
+    late: BTreeSet<usize>,
+}
+
+/// Where the gradients of a backward pass arrive. To be made before the forward pass.
+#[derive(Debug)]
+pub(super) struct Arriving {
+    early: EarlyGradients,
+    sender: Sender<Arrival>,
+    receiver: Receiver<Arrival>,
+}
+
+/// A weight's place in its module, and its gradient if it has one here.
+type Arrival = (usize, Option<TensorData>);
+
+/// A weight that is trained.
+#[derive(Clone)]
+struct Weight {
+    /// Its place in the module.
+    index: usize,
+    shape: Shape,
+}
+
+impl Weight {
+    /// How many numbers are sent of it: its gradient, and whether it has one.
+    fn numbers(&self) -> usize {
+        self.shape.num_elements() + 1
+    }
+}
+
+impl Summing {
+    /// Watches the forward pass that comes next; `None` if there is one process.
+    pub(super) fn watch<M: Module>(&self, ranks: &dyn Ranks, module: &M) -> Option<Arriving> {
+        if ranks.is_alone() {
+            return None;
+        }
+        let (sender, receiver) = mpsc::channel();
+        let complete = sender.clone();
+        let early = EarlyGradients::watch(
+            module,
+            |index| !self.late.contains(&index),
+            // A receiver that has failed tells why at the end.
+            move |index, gradient| drop(complete.send((index, Some(gradient)))),
+        );
+        Some(Arriving {
+            early,
+            sender,
+            receiver,
+        })
+    }
+
+    /// Goes back through `loss`, which is `None` if this rank has nothing to predict, and gives the gradient of each weight of `module`,
+    /// summed over the ranks.
+    pub(super) fn backward<M: Module>(
+        &mut self,
+        ranks: &dyn Ranks,
+        module: &M,
+        loss: Option<Tensor<1>>,
+        arriving: Option<Arriving>,
+    ) -> Result<Vec<Option<TensorData>>, RanksError> {
+        let Some(arriving) = arriving else {
+            return Ok(gradients(module, loss.map(|loss| loss.backward())));
+        };
+        let Arriving {
+            early,
+            sender,
+            receiver,
+        } = arriving;
+        let mut weights = Weights::default();
+        module.visit(&mut weights);
+        let sums = Sums::new(ranks, &weights);
+        let (summed, late) = thread::scope(|scope| {
+            let sums = scope.spawn(|| sums.run(receiver));
+            module.visit(&mut Rest {
+                gradients: loss.map(|loss| loss.backward()),
+                early: &early,
+                sender,
+                index: 0,
+            });
+            // The last of the senders, so that the thread ends.
+            drop(early);
+            sums.join().expect("sums do not panic")
+        })?;
+        self.late.extend(late);
+        Ok(summed)
+    }
+}
+
+/// The weights of a module that are trained.
+#[derive(Default)]
+struct Weights {
+    /// All weights, trained or not.
+    count: usize,
+    trained: Vec<Weight>,
+}
+
+impl ModuleVisitor for Weights {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        if tensor.is_require_grad() {
+            self.trained.push(Weight {
+                index: self.count,
+                shape: tensor.shape(),
+            });
+        }
+        self.count += 1;
+    }
+}
+
+/// Sends the gradients that were not sent while the backward pass ran.
+struct Rest<'a> {
+    gradients: Option<Gradients>,
+    early: &'a EarlyGradients,
+    sender: Sender<Arrival>,
+    index: usize,
+}
+
+impl ModuleVisitor for Rest<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        let index = self.index;
+        self.index += 1;
+        if !tensor.is_require_grad() {
+            return;
+        }
+        let all = self.gradients.as_mut();
+        let gradient = all.and_then(|all| tensor.grad_remove(all));
+        let sent = gradient
+            .as_ref()
+            .is_some_and(|gradient| self.early.has_sent(index, gradient));
+        if !sent {
+            let arrival = (index, gradient.map(Tensor::into_data));
+            // A receiver that has failed tells why at the end.
+            drop(self.sender.send(arrival));
+        }
+    }
+}
+
+/// Sums what arrives, over all ranks.
+struct Sums<'a> {
+    ranks: &'a dyn Ranks,
+    weights: &'a Weights,
+    /// The gradient of each weight here, once it has arrived.
+    own: Vec<Option<Option<TensorData>>>,
+    summed: Vec<Option<TensorData>>,
+    /// Weights whose gradients changed after they had arrived.
+    late: BTreeSet<usize>,
+}
+
+impl<'a> Sums<'a> {
+    fn new(ranks: &'a dyn Ranks, weights: &'a Weights) -> Self {
+        Self {
+            ranks,
+            weights,
+            own: vec![None; weights.count],
+            summed: vec![None; weights.count],
+            late: BTreeSet::new(),
+        }
+    }
+
+    /// The sums, and the weights of which the gradient was late on any rank.
+    fn run(
+        mut self,
+        arrivals: Receiver<Arrival>,
+    ) -> Result<(Vec<Option<TensorData>>, BTreeSet<usize>), RanksError> {
+        let mut left = &self.weights.trained[..];
+        while !left.is_empty() {
+            // As many of the last as fit, or one that is larger than a bucket.
+            let mut room = BUCKET;
+            let fits = |weight: &&Weight| {
+                let rest = room.checked_sub(weight.numbers());
+                room = rest.unwrap_or(0);
+                rest.is_some()
+            };
+            let fit = left.iter().rev().take_while(fits).count().max(1);
+            let (before, bucket) = left.split_at(left.len() - fit);
+            while bucket.iter().any(|weight| self.own[weight.index].is_none()) {
+                // Nobody sends any more: the backward pass has panicked.
+                let arrival = arrivals.recv().map_err(|_| RanksError::Gone)?;
+                self.take(arrival);
+            }
+            self.sum(bucket)?;
+            left = before;
+        }
+        for arrival in arrivals {
+            self.take(arrival);
+        }
+        let late = self.ranks.gather(&self.late)?;
+        let late: BTreeSet<usize> = late.into_iter().flatten().collect();
+        if !late.is_empty() {
+            let trained = self.weights.trained.iter();
+            let again = trained
+                .filter(|weight| late.contains(&weight.index))
+                .cloned();
+            let again: Vec<Weight> = again.collect();
+            self.sum(&again)?;
+        }
+        Ok((self.summed, late))
+    }
+
+    fn take(&mut self, (index, gradient): Arrival) {
+        if self.own[index].replace(gradient).is_some() {
+            self.late.insert(index);
+        }
+    }
+
+    /// Sums the gradients of `weights`, of which one is there if it is on any rank.
+    fn sum(&mut self, weights: &[Weight]) -> Result<(), RanksError> {
+        let mut numbers: Vec<f32> = vec![];
+        for weight in weights {
+            match self.own[weight.index].iter().flatten().next() {
+                Some(gradient) => numbers.extend_from_slice(slice(gradient)),
+                None => numbers.resize(numbers.len() + weight.numbers() - 1, 0.0),
+            }
+        }
+        let present = |weight: &Weight| match self.own[weight.index] {
+            Some(Some(_)) => 1.0,
+            _ => 0.0,
+        };
+        numbers.extend(weights.iter().map(present));
+        self.ranks.sum(&mut numbers)?;
+        let present = numbers.split_off(numbers.len() - weights.len());
+        let mut numbers = numbers.into_iter();
+        for (weight, present) in weights.iter().zip(present) {
+            let own = numbers.by_ref().take(weight.numbers() - 1).collect();
+            let sum = TensorData::new::<f32, _>(own, weight.shape.clone());
+            self.summed[weight.index] = (present > 0.0).then_some(sum);
+        }
+        Ok(())
+    }
+}
+
+/// Joins the running moments of `module`; `rows` is how many this rank has had of the batch.
+pub(super) fn join_moments<M: Module>(
     ranks: &dyn Ranks,
     module: M,
-    gradients: Vec<Option<TensorData>>,
     joined: &Joined,
     rows: usize,
-) -> Result<(M, Vec<Option<TensorData>>), RanksError> {
+) -> Result<M, RanksError> {
     if ranks.is_alone() {
-        return Ok((module, gradients));
+        return Ok(module);
     }
-    let share = rows as f32 / joined.rows as f32;
-    let mut packer = Packer {
-        gradients: gradients.into_iter(),
-        share,
+    let mut moments = Moments {
+        share: rows as f32 / joined.rows as f32,
         name: vec![],
         numbers: vec![],
-        present: vec![],
-        moments: vec![],
     };
-    module.visit(&mut packer);
-    let Packer {
-        mut numbers,
-        present,
-        moments,
-        ..
-    } = packer;
-    // A weight has a gradient if it has one on any rank.
-    let (weights, flags) = (numbers.len(), present.len());
-    numbers.extend(present);
-    numbers.extend(moments);
+    module.visit(&mut moments);
+    let mut numbers = moments.numbers;
+    if numbers.is_empty() {
+        return Ok(module);
+    }
     ranks.sum(&mut numbers)?;
-    let mut present = numbers.split_off(weights);
-    let moments = present.split_off(flags);
-    let mut unpacker = Unpacker {
-        values: vec![],
-        weights: numbers,
-        present,
-        at: 0,
-        nth: 0,
-    };
-    module.visit(&mut unpacker);
-    let summed = unpacker.values;
-    let module = match moments.is_empty() {
-        true => module,
-        false => module.map(&mut Means {
-            numbers: moments.into_iter(),
-            name: vec![],
-        }),
-    };
-    Ok((module, summed))
+    Ok(module.map(&mut Means {
+        numbers: numbers.into_iter(),
+        name: vec![],
+    }))
 }
 
 /// Whether the last part of a name is that of a running moment of batch norm.
@@ -201,18 +418,14 @@ fn is_moment(name: &[String]) -> bool {
     )
 }
 
-/// Writes gradients one behind the other, zeros where a trained weight has none, and running moments apart from them.
-struct Packer<I> {
-    gradients: I,
+/// Collects running moments, times this rank's share of the rows.
+struct Moments {
     share: f32,
     name: Vec<String>,
     numbers: Vec<f32>,
-    /// Of each trained weight 1 if it has a gradient here, or 0.
-    present: Vec<f32>,
-    moments: Vec<f32>,
 }
 
-impl<I: Iterator<Item = Option<TensorData>>> ModuleVisitor for Packer<I> {
+impl ModuleVisitor for Moments {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.name.push(name.to_owned());
     }
@@ -222,49 +435,12 @@ impl<I: Iterator<Item = Option<TensorData>>> ModuleVisitor for Packer<I> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let gradient = self.gradients.next().flatten();
         let tensor = param.val();
-        if tensor.is_require_grad() {
-            self.present.push(f32::from(u8::from(gradient.is_some())));
-            match gradient {
-                Some(data) => self.numbers.extend_from_slice(slice(&data)),
-                None => {
-                    let more = tensor.shape().num_elements();
-                    self.numbers.resize(self.numbers.len() + more, 0.0);
-                }
-            }
-        } else if is_moment(&self.name) {
+        if is_moment(&self.name) && !tensor.is_require_grad() {
             let values = tensor.into_data();
             let shares = slice(&values).iter().map(|value| value * self.share);
-            self.moments.extend(shares);
+            self.numbers.extend(shares);
         }
-    }
-}
-
-/// Takes the sums apart again, weight by weight.
-struct Unpacker {
-    values: Vec<Option<TensorData>>,
-    weights: Vec<f32>,
-    present: Vec<f32>,
-    /// The first number, and the first weight, not taken yet.
-    at: usize,
-    nth: usize,
-}
-
-impl ModuleVisitor for Unpacker {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        if !tensor.is_require_grad() {
-            self.values.push(None);
-            return;
-        }
-        let shape = tensor.shape();
-        let end = self.at + shape.num_elements();
-        let present = self.present[self.nth] > 0.0;
-        let sum = present.then(|| TensorData::new(self.weights[self.at..end].to_vec(), shape));
-        self.values.push(sum);
-        self.at = end;
-        self.nth += 1;
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::Optimizer,
-    parallel::{self, Joined, Outcome},
+    parallel::{self, Joined, Outcome, Summing},
     start::{Start, freeze},
 };
 use crate::{
@@ -41,6 +41,7 @@ pub(crate) struct Session<'a, T: Task> {
     /// Absent only during an update.
     model: Option<T::Model>,
     optimizer: Optimizer,
+    summing: Summing,
     progress: Progress,
     /// Whether the folder held this run before.
     resumed: bool,
@@ -123,6 +124,7 @@ impl<'a, T: Task> Session<'a, T> {
         let model = frozen(&recipe, model)?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
+            summing: Summing::default(),
             progress: Progress {
                 data: Some(task.fingerprint(&data)),
                 ..Progress::default()
@@ -283,12 +285,13 @@ impl<'a, T: Task> Session<'a, T> {
             device: self.run.device,
             baseline: self.progress.baseline,
         };
-        let (batch, joined) = loop {
+        let (batch, joined, arriving) = loop {
+            let arriving = self.summing.watch(ranks, self.model());
             let loss = || self.task.loss(&self.data, self.model(), &update);
             let batch = (own > 0).then(loss);
             let joined = Joined::of(&ranks.gather(&Outcome::of(batch.as_ref(), own))?);
             if ranks.is_alone() || update.baseline.is_some() || joined.baseline.is_none() {
-                break (batch, joined);
+                break (batch, joined, arriving);
             }
             // The first baseline is the mean reward of the whole batch, which no rank has known.
             update.baseline = joined.baseline;
@@ -298,15 +301,14 @@ impl<'a, T: Task> Session<'a, T> {
             return Err(TrainError::Loss { loss: mean, step });
         }
         let share = batch.and_then(|batch| joined.share_of(batch));
-        let gradients = share.map(|share| share.backward());
         let rate = self
             .progress
             .schedule
             .learning_rate(&self.recipe.schedule, step);
         // Moved out, not cloned: weights with a single owner are updated in place.
         let model = self.model.take().expect(AWAY);
-        let gradients = parallel::gradients(&model, gradients);
-        let (model, gradients) = parallel::sum(ranks, model, gradients, &joined, own)?;
+        let gradients = self.summing.backward(ranks, &model, share, arriving)?;
+        let model = parallel::join_moments(ranks, model, &joined, own)?;
         let (model, norm) = self.optimizer.step(model, gradients, rate)?;
         self.model = Some(model);
         let seconds = started.elapsed().as_secs_f64();

@@ -37,7 +37,7 @@ pub use mpi::Mpi;
 pub use threads::Threads;
 
 /// Numbers that are summed at once.
-const BUCKET: usize = 1 << 20;
+pub(crate) const BUCKET: usize = 1 << 20;
 
 /// The processes that work together, seen from one of them.
 pub trait Ranks: Debug + Send + Sync {

@@ -1,11 +1,16 @@
 //! Ranks that are processes which `mpirun` started, on one machine or several: Open MPI, MPICH, or whatever was built against.
 
-use std::{env, fmt, sync::Mutex};
+use std::{
+    env, fmt,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
 
 use mpi::{
     Threading,
     environment::Universe,
-    request,
+    request::{self, Request, Scope},
     topology::{Communicator, SimpleCommunicator},
     traits::{CommunicatorCollectives, Destination, Source},
 };
@@ -94,7 +99,10 @@ impl Ranks for Mpi {
         let world = SimpleCommunicator::world();
         let lengths: Vec<u64> = to.iter().map(|message| message.len() as u64).collect();
         let mut incoming = vec![0u64; self.count];
-        world.all_to_all_into(&lengths[..], &mut incoming[..]);
+        request::scope(|scope| {
+            let (lengths, incoming) = (&lengths[..], &mut incoming[..]);
+            finish(world.immediate_all_to_all_into(scope, lengths, incoming));
+        });
         let mut received: Vec<Vec<u8>> = incoming.iter().map(|&n| vec![0; n as usize]).collect();
         received[self.rank].copy_from_slice(to[self.rank]);
         request::scope(|scope| {
@@ -112,13 +120,22 @@ impl Ranks for Mpi {
                     sent.push(process.immediate_send(scope, part));
                 }
             }
-            for request in sent {
-                request.wait_without_status();
-            }
-            for request in requests {
-                request.wait_without_status();
-            }
+            sent.into_iter().for_each(finish);
+            requests.into_iter().for_each(finish);
         });
         Ok(received)
+    }
+}
+
+/// Waits for a request. MPI's own waiting keeps a core busy, which the backward pass needs; here the thread sleeps between looks, after
+/// a time in which short messages arrive.
+fn finish<'a, D: ?Sized, S: Scope<'a>>(mut request: Request<'a, D, S>) {
+    let begun = Instant::now();
+    while let Err(unfinished) = request.test() {
+        request = unfinished;
+        match begun.elapsed() < Duration::from_micros(20) {
+            true => thread::yield_now(),
+            false => thread::sleep(Duration::from_micros(50)),
+        }
     }
 }

@@ -7,7 +7,7 @@
 //! Operations of Burn's own are not counted. A weight that only they read is never handed out; if both kinds read it, it may be handed out
 //! before its gradient is complete, which [`EarlyGradients::has_sent`] tells afterwards.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::{cell::RefCell, collections::HashMap, marker::PhantomData, rc::Rc};
 
 use burn::{
     backend::{
@@ -28,7 +28,8 @@ thread_local! {
 /// What is done with the gradient of a weight, after the weight's place.
 type Complete = Rc<dyn Fn(usize, TensorData)>;
 
-/// Sees the fused operations of this thread that read the weights of a module, until it is dropped.
+/// Sees the fused operations of this thread that read the weights of a module, until it is dropped. A thread has one at a time: a new one
+/// ends the former.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -49,7 +50,10 @@ type Complete = Rc<dyn Fn(usize, TensorData)>;
 /// # Ok::<(), mpsc::RecvError>(())
 /// ```
 #[derive(Debug)]
-pub struct EarlyGradients(());
+pub struct EarlyGradients(
+    /// It belongs to the thread that made it.
+    PhantomData<*const ()>,
+);
 
 /// A weight of the module.
 struct Watched {
@@ -75,7 +79,7 @@ impl EarlyGradients {
             index: 0,
             complete: Rc::new(complete),
         });
-        Self(())
+        Self(PhantomData)
     }
 
     /// Whether `gradient`, that of weight `index` at the end of the backward pass, is what was sent: nothing was added to it since.

@@ -20,6 +20,8 @@
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
 //! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
 //!
+//! [`EarlyGradients`] hands out the gradients of weights that these operations read while the backward pass still runs.
+//!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
 //! operations; without the feature `kernels` all do. On graphics cards dot-product attention has a kernel of its own (`card.rs`). Both give the same numbers up to rounding. Like Burn's own operations, these panic when

@@ -45,7 +45,7 @@ type Complete = Rc<dyn Fn(usize, TensorData)>;
 /// });
 /// let mut gradients = apply(&linear, Tensor::<2>::ones([4, 2], &device)).sum().backward();
 /// let (index, sent) = receiver.recv()?;
-/// assert_eq!((index, &sent.shape[..]), (0, &[2, 3][..]));
+/// assert_eq!((index, sent.num_elements()), (0, 2 * 3));
 /// assert!(early.has_sent(0, &linear.weight.val().grad_remove(&mut gradients).unwrap()));
 /// # Ok::<(), mpsc::RecvError>(())
 /// ```

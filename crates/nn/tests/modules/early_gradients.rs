@@ -8,7 +8,7 @@ use burn::{
 };
 use regard_nn::{
     Observe,
-    bridge::{EarlyGradients, apply},
+    bridge::{EarlyGradients, apply, without_kernels},
     dropout::DropoutRng,
     initialize::Initializer,
     transformer::{StackConfig, StackOptions},
@@ -19,7 +19,7 @@ use crate::support::device;
 struct Finals<'a> {
     gradients: Gradients,
     early: &'a EarlyGradients,
-    all: Vec<(TensorData, bool)>,
+    all: Vec<Final>,
 }
 
 impl ModuleVisitor for Finals<'_> {
@@ -30,11 +30,13 @@ impl ModuleVisitor for Finals<'_> {
     }
 }
 
-/// The gradients that were handed out, in their order, and all at the end, each with whether it is what was handed out.
-fn both<M: Module>(
-    module: &M,
-    forward: impl FnOnce(&M) -> Tensor<3>,
-) -> (Vec<(usize, TensorData)>, Vec<(TensorData, bool)>) {
+/// A gradient that was handed out, after the weight's place.
+type Early = (usize, TensorData);
+/// A gradient at the end, and whether it is what was handed out.
+type Final = (TensorData, bool);
+
+/// The gradients that were handed out, in their order, and all at the end.
+fn both<M: Module>(module: &M, forward: impl FnOnce(&M) -> Tensor<3>) -> (Vec<Early>, Vec<Final>) {
     let (sender, receiver) = mpsc::channel();
     let early = EarlyGradients::watch(
         module,
@@ -103,7 +105,7 @@ fn a_weight_that_other_operations_read_too() {
     let linear = Initializer::new(3, &device()).linear(4, 4, false);
     let (early, all) = both(&linear, |linear| {
         // Burn's product is the first to read the weight, so the last to be gone back through.
-        let first = input(4).matmul(linear.weight.val().unsqueeze_dim::<3>(0).expand([2, 4, 4]));
+        let first = without_kernels(|| apply(linear, input(4)));
         apply(linear, first)
     });
     let [(0, early)] = &early[..] else {

@@ -474,7 +474,10 @@ impl ModuleMapper for Means {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use regard_nn::{bridge::apply, initialize::Initializer};
+    use regard_nn::{
+        bridge::{apply, linear, without_kernels},
+        initialize::Initializer,
+    };
 
     use super::*;
     use crate::ranks::Threads;
@@ -487,8 +490,8 @@ mod tests {
         let module = Initializer::new(3, &device).linear(4, 4, true);
         let loss = |rank: usize| {
             let input = Tensor::<3>::full([2, 3, 4], 0.1 + rank as f32, &device);
-            let weight = module.weight.val().unsqueeze_dim::<3>(0);
-            let output = apply(&module, input.matmul(weight.expand([2, 4, 4])));
+            let first = without_kernels(|| linear(input, module.weight.val(), None));
+            let output = apply(&module, first);
             (output.clone() * output).sum()
         };
         let own = [0, 1].map(|rank| gradients(&module, Some(loss(rank).backward())));

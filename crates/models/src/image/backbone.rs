@@ -12,7 +12,7 @@ use burn::{module::Module, tensor::Tensor};
 use regard_config::{Check, Range, config};
 use regard_nn::initialize::Initializer;
 
-use super::resnet::{Block, Normed, Shape, stem_pool};
+use super::resnet::{Block, Normed, Shape, halving_pool};
 
 const STAGES: Range<usize> = Range {
     holds: |stages| (1..=6).contains(&stages),
@@ -176,7 +176,7 @@ impl Backbone {
     /// What the first stage reads.
     fn first(&self, images: Tensor<4>) -> Tensor<4> {
         let x = self.stem.forward(images, None, true);
-        if self.pools { stem_pool(x) } else { x }
+        if self.pools { halving_pool(x) } else { x }
     }
 
     /// The map after each stage, from the largest to the one that [`Backbone::forward`] gives.

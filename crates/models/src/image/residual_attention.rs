@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ImageClassifier, ImageLook, ImageMap, ImageSizes, MapWeights,
-    resnet::{class_scores, convolution, stem_pool},
+    resnet::{class_scores, convolution, halving_pool},
 };
 use crate::{
     AnyImageClassifier,
@@ -249,7 +249,7 @@ impl ResidualAttention {
     fn run(&self, images: Tensor<4>) -> ImageLook {
         let mut x = batch_norm(&self.stem_norm, convolve(&self.stem, images), None, true);
         if self.stem.stride[0] > 1 {
-            x = stem_pool(x);
+            x = halving_pool(x);
         }
         let mut maps = vec![];
         for (stage, AttentionStage { unit, modules }) in self.stages.iter().enumerate() {

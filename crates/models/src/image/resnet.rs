@@ -170,8 +170,8 @@ pub(super) fn convolution(
     }
 }
 
-/// The pooling after the stem of networks for large images: the largest of 3x3, every second one.
-pub(super) fn stem_pool(x: Tensor<4>) -> Tensor<4> {
+/// The largest of every 3x3 cells, every second one: the pooling after the stem of networks for large images.
+pub(super) fn halving_pool(x: Tensor<4>) -> Tensor<4> {
     let windows = Windows {
         kind: PoolKind::Max,
         kernel: [3, 3],
@@ -349,7 +349,7 @@ impl ResNet {
     fn run(&self, images: Tensor<4>, observe: bool) -> ImageLook {
         let mut x = batch_norm(&self.bn1, convolve(&self.conv1, images), None, true);
         if self.conv1.stride[0] > 1 {
-            x = stem_pool(x);
+            x = halving_pool(x);
         }
         let mut maps = vec![];
         for (stage, blocks) in self.stages.iter().enumerate() {

@@ -7,15 +7,20 @@
 //! ```
 //! In place of learned positions `E_pos` patches may have sines of row and column, or queries and keys are rotated by them
 //! ([`RotaryGrid`]); class and distillation token then have none.
+//! With `stem = "convolutions"` a token is not linear in the pixels of its patch: 3x3 convolutions, each followed by ReLU and the
+//! largest of every 3x3 cells, every second one, make a map of one cell a patch, and `x_i` is a cell of it (Hassani et al. 2021). The
+//! channels double up to `d_model`. Small data is learned better that way.
 //! With `embedding_norm` the tokens `z_0` are normed first (CLIP, Radford et al. 2021).
 //!
 //! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores
 //! are the mean of both. The stack is the one of all Transformers here, with norms before its parts and one after the last.
 
+use std::mem;
+
 use burn::{
     module::{Module, Param},
-    nn::Linear,
-    tensor::Tensor,
+    nn::{Linear, conv::Conv2d},
+    tensor::{Tensor, activation::relu},
 };
 use regard_config::{Check, FRACTION, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
@@ -28,7 +33,10 @@ use regard_nn::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ImageClassifier, ImageLook, ImageMap, ImageSizes, MapWeights};
+use super::{
+    ImageClassifier, ImageLook, ImageMap, ImageSizes, MapWeights,
+    resnet::{convolution, halving_pool},
+};
 use crate::{
     AnyImageClassifier,
     role::ModelConfig,
@@ -49,6 +57,17 @@ pub enum ImagePooling {
     Mean,
 }
 
+/// What a token is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageStem {
+    /// The pixels of a patch (Dosovitskiy 2020).
+    #[default]
+    Patches,
+    /// What convolutions and poolings make of the patch and its surroundings (Hassani 2021).
+    Convolutions,
+}
+
 /// How a model knows where a patch is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +86,8 @@ config! {
     pub struct VisionTransformerConfig {
         /// Height and width of a patch, in pixels; a divisor of the images'.
         patch: usize = 4, in SIZE;
+        /// What a token is made of: the pixels of its "patches", or what "convolutions" and poolings make of them, as many as halve the patch's side to 1.
+        stem: ImageStem = ImageStem::Patches;
         /// Size of a token.
         d_model: usize = 192, in SIZE;
         /// Layers.
@@ -103,6 +124,11 @@ impl VisionTransformerConfig {
             let expected = format!("a divisor of d_model, {}", self.d_model);
             check.fail("heads", format!("found {}", self.heads), expected);
         }
+        if self.stem == ImageStem::Convolutions {
+            let halved = self.patch > 1 && self.patch.is_power_of_two();
+            let expected = "a power of 2 above 1 for stem = \"convolutions\"";
+            check.require(halved, "patch", self.patch, expected);
+        }
         if self.positions == ImagePositions::Sinusoidal {
             let expected = "a multiple of 4 for positions = \"sinusoidal\"";
             check.require(
@@ -129,6 +155,20 @@ impl VisionTransformerConfig {
         }
     }
 
+    /// The convolutions before the tokens, and channels of what they make of images of so many.
+    fn stem(&self, channels: usize, init: &mut Initializer) -> (Vec<Conv2d>, usize) {
+        let halvings = match self.stem {
+            ImageStem::Patches => 0,
+            ImageStem::Convolutions => self.patch.ilog2(),
+        };
+        let mut inputs = channels;
+        let convolutions = (1..=halvings).map(|i| {
+            let outputs = (self.d_model >> (halvings - i)).max(1);
+            convolution([mem::replace(&mut inputs, outputs), outputs], 3, 1, init)
+        });
+        (convolutions.collect(), inputs)
+    }
+
     /// Tokens before the patches.
     fn marks(&self) -> usize {
         1 + usize::from(self.distillation)
@@ -148,6 +188,8 @@ impl VisionTransformerConfig {
 /// A vision Transformer (see the [module's page](self)).
 #[derive(Module, Debug)]
 pub struct VisionTransformer {
+    /// The convolutions before the tokens, none for patches of pixels.
+    pub stem: Vec<Conv2d>,
     /// Patches, class token and positions.
     pub embedding: PatchEmbedding,
     /// The norm of the tokens before the first block.
@@ -195,11 +237,18 @@ impl ModelConfig for VisionTransformerConfig {
                 self.patch
             )));
         }
-        let embedding =
-            PatchEmbeddingConfig::new(sizes.size, [self.patch; 2], sizes.channels, self.d_model)
-                .with_learned_positions(self.positions == ImagePositions::Learned)
-                .init(init)
-                .map_err(|error| ModelError(error.to_string()))?;
+        let (stem, channels) = self.stem(sizes.channels, init);
+        // Each pooling halves the image and the patch.
+        let halved = |side: usize| side >> stem.len();
+        let embedding = PatchEmbeddingConfig::new(
+            sizes.size.map(halved),
+            [halved(self.patch); 2],
+            channels,
+            self.d_model,
+        )
+        .with_learned_positions(self.positions == ImagePositions::Learned)
+        .init(init)
+        .map_err(|error| ModelError(error.to_string()))?;
         let position = match self.positions {
             ImagePositions::Rotary => PositionConfig::Rotary(RotaryConfig {
                 base: self.rotary_base,
@@ -229,6 +278,7 @@ impl ModelConfig for VisionTransformerConfig {
         };
         let embedding_norm = self.embedding_norm.then(|| norm.init(self.d_model, init));
         Ok(VisionTransformer {
+            stem,
             embedding,
             norm: embedding_norm.transpose().map_err(refused)?,
             stack: stack.encoder(self.layers, init).map_err(refused)?,
@@ -250,7 +300,10 @@ impl ModelConfig for VisionTransformerConfig {
 
 impl VisionTransformer {
     fn run(&self, images: Tensor<4>, observe: Observe, noise: &mut DropoutRng) -> ImageLook {
-        let mut tokens = expect_valid(self.embedding.forward(images)); // [batch, 1 + patches, d]
+        // The largest after ReLU is ReLU of the largest, which is a quarter of the work.
+        let halved = |x, layer| relu(halving_pool(bridge::convolve(layer, x)));
+        let cells = self.stem.iter().fold(images, halved);
+        let mut tokens = expect_valid(self.embedding.forward(cells)); // [batch, 1 + patches, d]
         let mut marks = 1;
         if let Some(distillation) = &self.distillation {
             let [batch, length, size] = tokens.dims();

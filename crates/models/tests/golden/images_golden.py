@@ -4,7 +4,8 @@ Run in this folder: `python images_golden.py`, which writes images.safetensors.
 
 Residual networks as He et al. 2015 and torchvision write them (strides in the 3x3 convolution of a bottleneck, projections where the
 shape changes), with the gates of Hu et al. 2017 and Woo et al. 2018 before the sum and the block of Wang et al. 2018 before the last
-block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts; captioners of
+block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts, and with the
+convolutions of Hassani et al. 2021 before them; captioners of
 Xu et al. 2015 and Anderson et al. 2018 over the cells of a small residual network, teacher-forced. Names and layouts
 of the weights are those of the Rust side: linear layers `[inputs, outputs]`, convolutions `[outputs, inputs, height, width]`.
 """
@@ -133,13 +134,17 @@ def rotated(x, rows, columns, base=100.0):
     return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)
 
 
-def vit(shape, patch, d, layers, heads, f, pooling, positions="learned"):
+def vit(shape, patch, d, layers, heads, f, pooling, positions="learned", stem="patches"):
     def compute(draw):
         net = Net(draw, True)
-        b, c, h, w = shape
-        x = draw("images", *shape, scale=2.0)
-        rows, columns = h // patch, w // patch
-        patches = x.reshape(b, c, rows, patch, columns, patch).permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, -1)
+        x, size = draw("images", *shape, scale=2.0), patch
+        halvings = patch.bit_length() - 1 if stem == "convolutions" else 0
+        for i in range(halvings):
+            x = F.relu(net.conv(f"stem.{i}", x, d >> halvings - 1 - i, 3))
+            x, size = F.max_pool2d(x, 3, 2, 1), size // 2
+        b, c, h, w = x.shape
+        rows, columns = h // size, w // size
+        patches = x.reshape(b, c, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5).reshape(b, rows * columns, -1)
         tokens = net.linear("embedding.projection", patches, d)
         tokens = torch.cat([draw("embedding.class_token", d).expand(b, 1, d), tokens], 1)
         if positions == "learned":
@@ -341,4 +346,7 @@ for positions in ("sinusoidal", "rotary"):
     shape = (2, 3, 12, 8)
     golden.case(f"vit {positions}", vit(shape, 4, 24, 2, 3, 20, "class", positions), kind="vit", shape=shape, patch=4, d=24, layers=2,
                 heads=3, f=20, pooling="class", positions=positions)
+shape = (4, 3, 12, 8)
+golden.case("vit convolutions", vit(shape, 4, 12, 2, 3, 20, "mean", stem="convolutions"), kind="vit", shape=shape, patch=4, d=12,
+            layers=2, heads=3, f=20, pooling="mean", stem="convolutions")
 golden.save(HERE / "images.safetensors")

@@ -8,7 +8,7 @@ use regard_models::{
         VisionTransformerConfig,
         map_attention::{AffinityName, HeadsConfig, NonLocalChoice, ReductionConfig},
         residual_attention::MaskName,
-        vit::{ImagePooling, ImagePositions},
+        vit::{ImagePooling, ImagePositions, ImageStem},
     },
 };
 use regard_nn::{bridge::without_kernels, dropout::DropoutRng, initialize::Initializer, weights};
@@ -118,10 +118,14 @@ fn residual_attention_networks() {
 fn vision_transformers() {
     let golden = golden();
     let cases = golden.cases("vit");
-    assert_eq!(cases.len(), 4);
+    assert_eq!(cases.len(), 5);
     for case in cases {
         let size = |field: &str| case.number(field) as usize;
         let positions = case.description.get("positions").and_then(Value::as_str);
+        let stem = match case.description.get("stem") {
+            None => ImageStem::Patches,
+            Some(_) => ImageStem::Convolutions,
+        };
         let config = VisionTransformerConfig {
             positions: match positions {
                 None => ImagePositions::Learned,
@@ -129,6 +133,7 @@ fn vision_transformers() {
                 Some(_) => ImagePositions::Rotary,
             },
             patch: size("patch"),
+            stem,
             d_model: size("d"),
             layers: size("layers"),
             heads: size("heads"),
@@ -159,6 +164,13 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)>
     let mut all: Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)> = vec![
         ("vit", Box::new(VisionTransformerConfig::tiny())),
         ("vit sinusoidal", Box::new(vit(ImagePositions::Sinusoidal))),
+        (
+            "vit convolutions",
+            Box::new(VisionTransformerConfig {
+                stem: ImageStem::Convolutions,
+                ..VisionTransformerConfig::tiny()
+            }),
+        ),
         ("vit rotary", Box::new(vit(ImagePositions::Rotary))),
         (
             "residual attention",
@@ -261,7 +273,7 @@ fn maps_have_the_shapes_of_their_layers() {
             "none" => 0,
             "se" | "spatial" => 9,
             "cbam" => 18,
-            "vit" | "vit sinusoidal" | "vit rotary" => 2,
+            _ if name.starts_with("vit") => 2,
             "residual attention" => 3,
             _ => 1,
         };
@@ -312,6 +324,12 @@ fn impossible_sizes_are_refused() {
         ..SIZES
     };
     assert!(message(&vit, odd).contains("expected a patch that divides both sides"));
+    let thirds = VisionTransformerConfig {
+        patch: 3,
+        stem: ImageStem::Convolutions,
+        ..vit
+    };
+    assert!(message(&thirds, SIZES).contains("expected a power of 2 above 1"));
     let unknown = ResNetConfig {
         depth: 21,
         ..resnet.clone()

@@ -7,7 +7,8 @@
 //! | `wgpu:0`, `wgpu:1` ... | cards of any maker, by Vulkan, Metal or DirectX | `wgpu` |
 //! | `gpu` | the first of these cards | either |
 //!
-//! A kind alone is its number 0.
+//! A kind alone is its number 0. If `mpirun` started several processes on this machine, `gpu` is another card of the first one's kind for
+//! each, in turns if there are fewer cards.
 
 use std::{
     fmt,
@@ -21,7 +22,7 @@ use regard_nn::devices::{cards, describe, is_hardware};
 
 use crate::{
     failure::{CommandError, Failure},
-    output,
+    output, ranks,
 };
 
 /// Kinds of cards, the feature of the build that reaches them, and whether this build has it.
@@ -44,7 +45,7 @@ pub enum DeviceName {
     /// The processor.
     #[default]
     Cpu,
-    /// The first card.
+    /// The first card, or the next ones for further processes.
     Gpu,
     /// A card: `cuda:0`.
     Card(String),
@@ -102,11 +103,7 @@ impl DeviceName {
         }
         let cards = cards();
         let found = match self {
-            // A program that plays a card only if there is no other.
-            Self::Gpu => cards
-                .iter()
-                .find(|(_, card)| is_hardware(card))
-                .or(cards.first()),
+            Self::Gpu => own(&cards, ranks::local_rank()),
             name => cards.iter().find(|(card, _)| *card == name.to_string()),
         };
         if let Some(found) = found {
@@ -130,6 +127,18 @@ impl DeviceName {
             },
         })
     }
+}
+
+/// The first of the cards, or for further processes of this machine the next one of its kind. A program that plays a card is taken only if
+/// there is no other.
+fn own(cards: &[(String, Device)], local_rank: usize) -> Option<&(String, Device)> {
+    let kind = |(name, card): &(String, Device)| {
+        (is_hardware(card), name.split(':').next().map(str::to_owned))
+    };
+    let real = cards.iter().find(|(_, card)| is_hardware(card));
+    let first = kind(real.or(cards.first())?);
+    let alike: Vec<_> = cards.iter().filter(|card| kind(card) == first).collect();
+    Some(alike[local_rank % alike.len()])
 }
 
 /// The devices of this machine that this build can compute on, each with what it is: `wgpu:0 (NVIDIA H100)`.
@@ -162,8 +171,16 @@ pub fn is_failure(info: &PanicHookInfo<'_>) -> bool {
     if CHOSEN.get().is_none() || !failed_there {
         return false;
     }
-    failed().get_or_insert_with(|| message.lines().take(3).collect::<Vec<_>>().join(" "));
+    failed().get_or_insert_with(|| cause(message));
     true
+}
+
+/// What went wrong, by a library's message. CubeCL tells what came of it first, and the failure itself after the last `Caused by:`.
+fn cause(message: &str) -> String {
+    match message.rsplit_once("Caused by:") {
+        Some((_, cause)) => cause.trim().lines().take(1).collect(),
+        None => message.lines().take(3).collect::<Vec<_>>().join(" "),
+    }
 }
 
 fn failed() -> std::sync::MutexGuard<'static, Option<String>> {
@@ -190,6 +207,33 @@ mod tests {
         for name in ["cpu", "gpu", "cuda:3"] {
             assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
         }
+    }
+
+    #[test]
+    fn processes_of_a_machine_take_turns_at_cards_of_one_kind() {
+        let names = ["cuda:0", "cuda:1", "wgpu:0"];
+        let cards = names.map(|name| (name.to_owned(), Device::flex()));
+        let chosen = [0, 1, 2].map(|rank| own(&cards, rank).map(|(name, _)| name.as_str()));
+        assert_eq!(chosen, ["cuda:0", "cuda:1", "cuda:0"].map(Some));
+        assert!(own(&[], 0).is_none());
+    }
+
+    #[test]
+    fn the_cause_of_a_failure_is_told() {
+        let message = "Error while reading data: Execution(An error happened during execution
+Caused by:
+  The bytes were never written (failure #179, still claiming 3 buffer(s))
+  skipped `ReduceKernel`: it needed memory ManagedMemoryId { value: 536 }, which carried the failure
+Caused by:
+  An IO error happened
+Caused by:
+  out of device memory allocating 4194304 bytes
+No backtrace available
+Asked at:
+No backtrace available)";
+        let expected = "out of device memory allocating 4194304 bytes";
+        assert_eq!(cause(message), expected);
+        assert_eq!(cause("the card\nis gone"), "the card is gone");
     }
 
     #[test]

@@ -87,6 +87,11 @@ mod processes {
         Ok(())
     }
 
+    /// The number of this process among those of its machine that work together, from 0.
+    pub fn local_rank() -> usize {
+        JOINED.get().map_or(0, Mpi::local_rank)
+    }
+
     pub(super) fn joined() -> Option<&'static dyn Ranks> {
         JOINED.get().map(|joined| joined as &dyn Ranks)
     }
@@ -129,6 +134,10 @@ mod processes {
         }
     }
 
+    pub fn local_rank() -> usize {
+        0
+    }
+
     pub(super) fn joined() -> Option<&'static dyn Ranks> {
         None
     }
@@ -138,5 +147,5 @@ mod processes {
     pub fn kill(_code: u8) {}
 }
 
-pub use processes::{join, kill};
+pub use processes::{join, kill, local_rank};
 use processes::{joined, part};

@@ -18,7 +18,7 @@ const STACK: usize = 8 << 20;
 /// Device and threads.
 #[derive(Debug, Default, Args)]
 pub struct Compute {
-    /// Where to compute: `cpu`, `gpu` for the first graphics card, or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists those that are there)
+    /// Where to compute: `cpu`, `gpu` for the first graphics card (of several processes on a machine each takes another), or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists those that are there)
     #[arg(
         long,
         value_name = "DEVICE",

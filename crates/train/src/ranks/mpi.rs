@@ -27,6 +27,7 @@ const MOST: usize = 1 << 30;
 pub struct Mpi {
     rank: usize,
     count: usize,
+    local_rank: usize,
     /// One call at a time is what MPI is asked to allow.
     turn: Mutex<()>,
     /// Ends MPI when it is dropped.
@@ -56,9 +57,15 @@ impl Mpi {
         Ok(Some(Self {
             rank: world.rank() as usize,
             count: world.size() as usize,
+            local_rank: world.split_shared(0).rank() as usize,
             turn: Mutex::new(()),
             universe: Mutex::new(Some(universe)),
         }))
+    }
+
+    /// The number of this process among those of its machine, from 0.
+    pub fn local_rank(&self) -> usize {
+        self.local_rank
     }
 
     /// Leaves the other processes in good order: each has to, at its end, on the main thread.

@@ -9,7 +9,7 @@
 //! ([`RotaryGrid`]); class and distillation token then have none.
 //! With `stem = "convolutions"` a token is not linear in the pixels of its patch: 3x3 convolutions, each followed by ReLU and the
 //! largest of every 3x3 cells, every second one, make a map of one cell a patch, and `x_i` is a cell of it (Hassani et al. 2021). The
-//! channels double up to `d_model`. Small data is learned better that way.
+//! channels double up to `d_model`. It is meant for small data.
 //! With `embedding_norm` the tokens `z_0` are normed first (CLIP, Radford et al. 2021).
 //!
 //! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores

@@ -103,7 +103,7 @@ impl DeviceName {
         }
         let cards = cards();
         let found = match self {
-            Self::Gpu => own(&cards, ranks::local_rank()),
+            Self::Gpu => by_local_rank(&cards, ranks::local_rank()),
             name => cards.iter().find(|(card, _)| *card == name.to_string()),
         };
         if let Some(found) = found {
@@ -131,7 +131,7 @@ impl DeviceName {
 
 /// The first of the cards, or for further processes of this machine the next one of its kind. A program that plays a card is taken only if
 /// there is no other.
-fn own(cards: &[(String, Device)], local_rank: usize) -> Option<&(String, Device)> {
+fn by_local_rank(cards: &[(String, Device)], local_rank: usize) -> Option<&(String, Device)> {
     let kind = |(name, card): &(String, Device)| {
         (is_hardware(card), name.split(':').next().map(str::to_owned))
     };
@@ -175,12 +175,15 @@ pub fn is_failure(info: &PanicHookInfo<'_>) -> bool {
     true
 }
 
-/// What went wrong, by a library's message. CubeCL tells what came of it first, and the failure itself after the last `Caused by:`.
+/// What went wrong, by a library's message: CubeCL and wgpu tell what came of it first, and the failure itself after the last `Caused by:`.
+/// Addresses of calls are left out.
 fn cause(message: &str) -> String {
-    match message.rsplit_once("Caused by:") {
-        Some((_, cause)) => cause.trim().lines().take(1).collect(),
-        None => message.lines().take(3).collect::<Vec<_>>().join(" "),
-    }
+    let cause = message.rsplit("Caused by:").next().unwrap_or(message);
+    let lines = cause.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty());
+    let told =
+        lines.take_while(|line| *line != "No backtrace available" && !line.starts_with("0:"));
+    told.take(3).collect::<Vec<_>>().join(" ")
 }
 
 fn failed() -> std::sync::MutexGuard<'static, Option<String>> {
@@ -213,9 +216,10 @@ mod tests {
     fn processes_of_a_machine_take_turns_at_cards_of_one_kind() {
         let names = ["cuda:0", "cuda:1", "wgpu:0"];
         let cards = names.map(|name| (name.to_owned(), Device::flex()));
-        let chosen = [0, 1, 2].map(|rank| own(&cards, rank).map(|(name, _)| name.as_str()));
+        let chosen =
+            [0, 1, 2].map(|rank| by_local_rank(&cards, rank).map(|(name, _)| name.as_str()));
         assert_eq!(chosen, ["cuda:0", "cuda:1", "cuda:0"].map(Some));
-        assert!(own(&[], 0).is_none());
+        assert!(by_local_rank(&[], 0).is_none());
     }
 
     #[test]
@@ -233,6 +237,12 @@ Asked at:
 No backtrace available)";
         let expected = "out of device memory allocating 4194304 bytes";
         assert_eq!(cause(message), expected);
+        let addresses =
+            "Caused by:\n  out of device memory allocating 4194304 bytes\n   0: alloc\n   1: main";
+        assert_eq!(cause(addresses), expected);
+        let nested = "wgpu error: Validation Error\n\nCaused by:\n  In Device::create_buffer\n    Buffer size 9 is greater than 8\n";
+        let expected = "In Device::create_buffer Buffer size 9 is greater than 8";
+        assert_eq!(cause(nested), expected);
         assert_eq!(cause("the card\nis gone"), "the card is gone");
     }
 

@@ -15,7 +15,7 @@
 //! With a distillation token (DeiT, Touvron et al. 2020) there is a second learned token, with scores of its own, and the class scores
 //! are the mean of both. The stack is the one of all Transformers here, with norms before its parts and one after the last.
 
-use std::mem;
+use std::iter;
 
 use burn::{
     module::{Module, Param},
@@ -86,7 +86,7 @@ config! {
     pub struct VisionTransformerConfig {
         /// Height and width of a patch, in pixels; a divisor of the images'.
         patch: usize = 4, in SIZE;
-        /// What a token is made of: the pixels of its "patches", or what "convolutions" and poolings make of them, as many as halve the patch's side to 1.
+        /// What a token is made of: "patches", the pixels of its patch; or "convolutions", one for each time that a pooling halves the patch, until it is one cell.
         stem: ImageStem = ImageStem::Patches;
         /// Size of a token.
         d_model: usize = 192, in SIZE;
@@ -155,18 +155,18 @@ impl VisionTransformerConfig {
         }
     }
 
-    /// The convolutions before the tokens, and channels of what they make of images of so many.
+    /// The convolutions before the tokens, for images of so many channels, and the channels of what they make.
     fn stem(&self, channels: usize, init: &mut Initializer) -> (Vec<Conv2d>, usize) {
         let halvings = match self.stem {
             ImageStem::Patches => 0,
             ImageStem::Convolutions => self.patch.ilog2(),
         };
-        let mut inputs = channels;
-        let convolutions = (1..=halvings).map(|i| {
-            let outputs = (self.d_model >> (halvings - i)).max(1);
-            convolution([mem::replace(&mut inputs, outputs), outputs], 3, 1, init)
-        });
-        (convolutions.collect(), inputs)
+        let doubled = (0..halvings).rev().map(|i| (self.d_model >> i).max(1));
+        let widths: Vec<usize> = iter::once(channels).chain(doubled).collect();
+        let stem = widths
+            .windows(2)
+            .map(|pair| convolution([pair[0], pair[1]], 3, 1, init));
+        (stem.collect(), widths[widths.len() - 1])
     }
 
     /// Tokens before the patches.

@@ -21,17 +21,26 @@
 //! A position that may not be seen has weight 0 and receives gradient 0, whatever its value (NaN included); a row in which nothing may be
 //! seen gives context 0 and gradients 0.
 //!
+//! With the feature `cuda`, `Communicator` sums gradients over processes with a card each, by NCCL.
+//!
 //! Without the feature `cubecl` this crate is empty.
 #![cfg(feature = "cubecl")]
 #![deny(missing_docs)]
 
 mod backward;
+#[cfg(feature = "cuda")]
+mod communicator;
 mod forward;
 mod mma;
 mod tile;
 mod weights;
 
 pub use backward::{Gradients, backward};
+#[cfg(feature = "cuda")]
+pub use communicator::{Communicator, CommunicatorError};
+/// A device of CubeCL's.
+#[cfg(feature = "cuda")]
+pub use cubecl::Device as Card;
 pub use forward::{Forward, forward};
 pub use weights::weights;
 

@@ -220,6 +220,9 @@ fn describe(started: &Started) -> String {
             _ => format!("\nresumed after update {step}"),
         });
     }
+    if let Some(sums) = &started.sums {
+        text.push_str(&format!("\ngradients are summed {sums}"));
+    }
     text
 }
 

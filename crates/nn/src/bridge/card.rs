@@ -45,6 +45,29 @@ pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     on_card && known && !fused::suspended()
 }
 
+/// What CubeCL calls a card; `None` for other devices.
+#[cfg(feature = "cuda")]
+pub(crate) fn device(device: &burn::tensor::Device) -> Option<regard_gpu::Card> {
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Cube(card) => Some(card.clone()),
+        _ => None,
+    }
+}
+
+/// What `compute` makes of the numbers of a tensor without gradient, which nobody else has.
+///
+/// # Errors
+/// Those of `compute`.
+#[cfg(feature = "cuda")]
+pub(crate) fn with<E>(
+    tensor: Tensor<1>,
+    compute: impl FnOnce(Primitive) -> Result<Primitive, E>,
+) -> Result<Tensor<1>, E> {
+    let tensor = tensor.into_dispatch();
+    let autodiff = tensor.autodiff;
+    compute(inner(tensor)).map(|found| untracked(found, autodiff))
+}
+
 /// The context `[batch, heads, queries, value size]`, with gradients to every input; the `lse` `[batch, heads, queries]` and what is
 /// observed, in `f32`, without. There are no empty inputs, and none of the options that
 /// [`KernelMask::is_band`](crate::mask::KernelMask::is_band) excludes.

@@ -62,6 +62,8 @@ pub struct Started {
     pub last_update: Option<u64>,
     /// The run folder.
     pub folder: PathBuf,
+    /// How gradients on cards are summed over several processes, in words.
+    pub sums: Option<String>,
 }
 
 /// The sizes of vocabularies.

@@ -14,7 +14,7 @@ use super::{
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::Optimizer,
-    parallel::{self, Joined, Outcome, Summing},
+    parallel::{self, Carrier, Joined, Outcome, Summing},
     start::{Start, freeze},
 };
 use crate::{
@@ -124,7 +124,7 @@ impl<'a, T: Task> Session<'a, T> {
         let model = frozen(&recipe, model)?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
-            summing: Summing::default(),
+            summing: Summing::agree(run.ranks, run.device)?,
             progress: Progress {
                 data: Some(task.fingerprint(&data)),
                 ..Progress::default()
@@ -597,6 +597,12 @@ impl<'a, T: Task> Session<'a, T> {
             resumed_at: self.resumed.then_some(self.progress.step),
             last_update: [epochs, limits.steps].into_iter().flatten().min(),
             folder: self.run.folder.to_owned(),
+            sums: self.summing.carrier().map(|carrier| match carrier {
+                Carrier::Communicator(_) => "from card to card, by NCCL".to_owned(),
+                Carrier::Memory(reason) => {
+                    format!("through memory, as cards cannot send to each other: {reason}")
+                }
+            }),
         });
         self.report(&event);
     }

@@ -1,18 +1,21 @@
 //! Adam, AdamW, Adadelta and SGD over all weights of a module at once, with the fused steps of
 //! `regard_kernels::optim` and clipping by the global norm.
 //!
-//! State is kept by weight name (`decoder.recurrent`), so that a checkpoint restores it exactly.
+//! State is kept by weight name (`decoder.recurrent`), so that a checkpoint restores it exactly. Weights on a graphics card are updated there
+//! (`card.rs`), by the same formulas up to rounding.
+
+mod card;
 
 use std::collections::BTreeMap;
 
 use burn::{
     module::{Module, ModuleMapper, Param},
-    tensor::{Gradients, Tensor, TensorData},
+    tensor::{Tensor, TensorData},
 };
 use regard_kernels::optim;
 use regard_nn::weights::{Array, Arrays};
 
-use super::parallel;
+use super::parallel::WeightGradients;
 use crate::recipe::Optimizer as Settings;
 
 /// An optimizer and its state.
@@ -21,6 +24,8 @@ pub struct Optimizer {
     settings: Settings,
     step: u32,
     state: BTreeMap<String, State>,
+    /// In the place of `state`, that of the weights that were last updated on a card.
+    on_card: Option<card::OnCard>,
 }
 
 /// Per weight: two running averages (Adam: first and second moment; Adadelta: squared gradients and
@@ -57,44 +62,30 @@ impl Optimizer {
             settings,
             step: 0,
             state: BTreeMap::new(),
+            on_card: None,
         }
     }
 
-    /// One update of `module` with `gradients` at `learning_rate`; gives the module and the norm of the
-    /// gradient before clipping.
+    /// One update of `module` with the gradient of each of its weights at `learning_rate`; gives the module and the norm of the gradient
+    /// before clipping.
     ///
     /// # Errors
     /// A gradient that is not finite; the module is then lost to the caller, who has a checkpoint.
-    pub fn update<M: Module>(
-        &mut self,
-        module: M,
-        gradients: Gradients,
-        learning_rate: f64,
-    ) -> Result<(M, f64), OptimizerError> {
-        let gradients = parallel::gradients(&module, Some(gradients));
-        self.step(module, gradients, learning_rate)
-    }
-
-    /// As [`update`](Self::update), with the gradient of each weight, in the module's order.
     pub(super) fn step<M: Module>(
         &mut self,
         module: M,
-        gradients: Vec<Option<TensorData>>,
+        gradients: WeightGradients,
         learning_rate: f64,
     ) -> Result<(M, f64), OptimizerError> {
+        let gradients = match gradients {
+            WeightGradients::Memory(gradients) => gradients,
+            WeightGradients::Card { present, numbers } => {
+                return self.step_on_card(module, present, numbers, learning_rate);
+            }
+        };
         let slices: Vec<&[f32]> = gradients.iter().flatten().map(slice).collect();
         let norm = optim::squared_norm(&slices).sqrt();
-        self.step += 1;
-        if !norm.is_finite() {
-            return Err(OptimizerError::Gradient {
-                norm,
-                step: self.step,
-            });
-        }
-        let gradient_scale = match self.settings.clip_norm() {
-            Some(most) => optim::clip_factor(norm, most),
-            None => 1.0,
-        };
+        let gradient_scale = self.begin(norm)?;
         let mut updater = Updater {
             optimizer: self,
             gradients: gradients.into_iter(),
@@ -103,6 +94,21 @@ impl Optimizer {
             path: vec![],
         };
         Ok((module.map(&mut updater), norm))
+    }
+
+    /// Counts an update by gradients of this norm, and gives what they are multiplied with.
+    fn begin(&mut self, norm: f64) -> Result<f64, OptimizerError> {
+        self.step += 1;
+        if !norm.is_finite() {
+            return Err(OptimizerError::Gradient {
+                norm,
+                step: self.step,
+            });
+        }
+        Ok(match self.settings.clip_norm() {
+            Some(most) => optim::clip_factor(norm, most),
+            None => 1.0,
+        })
     }
 
     fn apply(
@@ -158,7 +164,9 @@ impl Optimizer {
     /// The state as named arrays, `first.<weight>` and `second.<weight>`, and the number of updates.
     pub fn state(&self) -> (Arrays, u32) {
         let mut arrays = Arrays::new();
-        for (name, state) in &self.state {
+        let on_card = self.on_card.iter().flat_map(card::OnCard::read);
+        let on_card: BTreeMap<_, _> = on_card.collect();
+        for (name, state) in self.state.iter().chain(&on_card) {
             for (slot, values) in [("first", &state.first), ("second", &state.second)] {
                 if !values.is_empty() {
                     let array = Array {
@@ -217,6 +225,7 @@ impl Optimizer {
             settings,
             step,
             state,
+            on_card: None,
         })
     }
 }

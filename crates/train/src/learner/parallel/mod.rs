@@ -16,6 +16,10 @@
 //! The sums begin while the backward pass still runs: a thread beside it takes the weights from the last to the first, in buckets, and sums a
 //! bucket as soon as its gradients are complete ([`EarlyGradients`]). The order of the buckets is that of the weights on all ranks, and
 //! a sum is that of the ranks in their order, so what is complete first changes no bit.
+//!
+//! Gradients on a graphics card stay there and are summed at the end of the pass (`card.rs`).
+
+mod card;
 
 use std::{
     collections::BTreeSet,
@@ -25,10 +29,13 @@ use std::{
 
 use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
-    tensor::{Gradients, Shape, Tensor, TensorData},
+    tensor::{Device, Gradients, Shape, Tensor, TensorData},
 };
-use regard_nn::bridge::EarlyGradients;
+use regard_nn::{bridge::EarlyGradients, devices::is_card};
 use serde::{Deserialize, Serialize};
+
+pub(super) use card::Carrier;
+use card::OnCard;
 
 use super::optimizer::slice;
 use crate::{
@@ -122,17 +129,35 @@ impl Joined {
     }
 }
 
-/// The gradient of each weight of `module`, in the module's order; `None` for weights without one.
+/// The gradient of each weight of a module, in the module's order.
+#[derive(Debug)]
+pub(super) enum WeightGradients {
+    /// In memory; `None` for weights without one.
+    Memory(Vec<Option<TensorData>>),
+    /// On a card.
+    Card {
+        /// Whether each weight has one.
+        present: Vec<bool>,
+        /// The numbers of those that are present, one weight's after the other's.
+        numbers: Tensor<1>,
+    },
+}
+
+/// The gradient of each weight of `module`, which is on `device`.
 pub(super) fn gradients<M: Module>(
     module: &M,
     gradients: Option<Gradients>,
-) -> Vec<Option<TensorData>> {
+    device: &Device,
+) -> WeightGradients {
+    if is_card(device) {
+        return OnCard::of(module, gradients, device).joined();
+    }
     let mut collector = Collector {
         gradients,
         values: vec![],
     };
     module.visit(&mut collector);
-    collector.values
+    WeightGradients::Memory(collector.values)
 }
 
 struct Collector {
@@ -149,8 +174,11 @@ impl ModuleVisitor for Collector {
 }
 
 /// What sums the gradients of all ranks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Summing {
+    device: Device,
+    /// What sums those on cards; `None` if there is nothing to sum, or nothing on a card.
+    carrier: Option<Carrier>,
     /// Weights that operations without a count read too: their gradients are complete at the end only.
     late: BTreeSet<usize>,
 }
@@ -182,9 +210,23 @@ impl Weight {
 }
 
 impl Summing {
-    /// Watches the forward pass that comes next; `None` if there is one process.
+    /// Agrees with the other ranks on what carries the sums of gradients on `device`.
+    pub(super) fn agree(ranks: &dyn Ranks, device: &Device) -> Result<Self, RanksError> {
+        Ok(Self {
+            device: device.clone(),
+            carrier: Carrier::agree(ranks, device)?,
+            late: BTreeSet::new(),
+        })
+    }
+
+    /// What carries the sums of gradients on cards.
+    pub(super) fn carrier(&self) -> Option<&Carrier> {
+        self.carrier.as_ref()
+    }
+
+    /// Watches the forward pass that comes next; `None` if there is one process, or gradients are on a card.
     pub(super) fn watch<M: Module>(&self, ranks: &dyn Ranks, module: &M) -> Option<Arriving> {
-        if ranks.is_alone() {
+        if ranks.is_alone() || self.carrier.is_some() {
             return None;
         }
         let (sender, receiver) = mpsc::channel();
@@ -210,9 +252,14 @@ impl Summing {
         module: &M,
         loss: Option<Tensor<1>>,
         arriving: Option<Arriving>,
-    ) -> Result<Vec<Option<TensorData>>, RanksError> {
+    ) -> Result<WeightGradients, RanksError> {
+        if let Some(carrier) = &self.carrier {
+            let own = loss.map(|loss| loss.backward());
+            return OnCard::of(module, own, &self.device).sum(ranks, carrier);
+        }
         let Some(arriving) = arriving else {
-            return Ok(gradients(module, loss.map(|loss| loss.backward())));
+            let own = loss.map(|loss| loss.backward());
+            return Ok(gradients(module, own, &self.device));
         };
         let Arriving {
             early,
@@ -235,7 +282,7 @@ impl Summing {
             sums.join().expect("sums do not panic")
         })?;
         self.late.extend(late);
-        Ok(summed)
+        Ok(WeightGradients::Memory(summed))
     }
 }
 
@@ -473,7 +520,6 @@ impl ModuleMapper for Means {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
     use regard_nn::{
         bridge::{apply, linear, without_kernels},
         initialize::Initializer,
@@ -481,6 +527,13 @@ mod tests {
 
     use super::*;
     use crate::ranks::Threads;
+
+    fn in_memory(gradients: WeightGradients) -> Vec<Option<TensorData>> {
+        match gradients {
+            WeightGradients::Memory(all) => all,
+            WeightGradients::Card { .. } => panic!("the processor is no card"),
+        }
+    }
 
     /// Two ranks with inputs of their own, and a weight that a fused operation and one of Burn's read: its gradient seems complete too
     /// early once, and is not sent before the end from then on. The bias, which the fused operation alone reads, stays early.
@@ -494,7 +547,10 @@ mod tests {
             let output = apply(&module, first);
             (output.clone() * output).sum()
         };
-        let own = [0, 1].map(|rank| gradients(&module, Some(loss(rank).backward())));
+        let own = [0, 1].map(|rank| {
+            let all = Some(loss(rank).backward());
+            in_memory(gradients(&module, all, &Device::flex()))
+        });
         let [first, second] = &own;
         let expected: Vec<Vec<f32>> = first
             .iter()
@@ -506,12 +562,12 @@ mod tests {
             for ranks in Threads::new(2) {
                 let (module, loss, expected) = (module.clone(), &loss, &expected);
                 scope.spawn(move || {
-                    let mut summing = Summing::default();
+                    let mut summing = Summing::agree(&ranks, &Device::flex()).unwrap();
                     for update in 0..2 {
                         let arriving = summing.watch(&ranks, &module);
                         let loss = loss(ranks.rank());
                         let summed = summing.backward(&ranks, &module, Some(loss), arriving);
-                        for (sum, expected) in summed.unwrap().iter().zip(expected) {
+                        for (sum, expected) in in_memory(summed.unwrap()).iter().zip(expected) {
                             let sum = slice(sum.as_ref().expect("a gradient"));
                             assert_eq!(sum, expected, "update {update}");
                         }

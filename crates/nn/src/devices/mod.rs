@@ -1,5 +1,6 @@
 //! Graphics cards by their names, as far as this build reaches them: `cuda:0`, `cuda:1` ... (NVIDIA's, with the feature `cuda`) and
 //! `wgpu:0`, `wgpu:1` ... (any maker's by Vulkan, Metal or DirectX, with the feature `wgpu`). Without these features there are none.
+//! A [`Communicator`] sums over processes that have a card each.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -15,9 +16,13 @@
 //! assert_eq!(x.sum().into_scalar::<f32>(), 3.0);
 //! ```
 
+mod communicator;
+
 #[cfg(feature = "gpu")]
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, DeviceType};
+
+pub use communicator::Communicator;
 
 /// The cards of this machine that this build reaches, NVIDIA's by CUDA first.
 pub fn cards() -> Vec<(String, Device)> {

@@ -74,7 +74,7 @@ fn be(rank: usize, identity: &[u8]) {
         // What was computed just before is waited for.
         let numbers = Tensor::<1>::from_floats(&numbers[..], &device) * 2.0;
         let sum = communicator.sum(numbers).unwrap() + 1.0;
-        let sum = sum.into_data().into_vec::<f32>().unwrap();
+        let sum = sum.into_data().try_into_vec::<f32>().unwrap();
         let expected = own(0).zip(own(1)).map(|(a, b)| 2.0 * a + 2.0 * b + 1.0);
         assert!(sum.into_iter().eq(expected), "{length} numbers");
     }

@@ -77,8 +77,9 @@ impl Communicator {
             self.0.sum(numbers).map_err(|error| error.to_string())
         });
         #[cfg(not(feature = "cuda"))]
-        match (&self.0, numbers) {
-            (never, _) => match *never {},
+        {
+            let (Self(never), _) = (self, numbers);
+            match *never {}
         }
     }
 }

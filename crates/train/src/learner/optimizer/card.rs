@@ -115,7 +115,7 @@ impl Optimizer {
         };
         let weights = Tensor::cat(weights, 0);
         let gradients = numbers * scale;
-        let weights = self.update(weights, gradients, &mut state.moments, learning_rate);
+        let weights = self.formula(weights, gradients, &mut state.moments, learning_rate);
         let module = module.map(&mut Replacement {
             present: state.present.iter(),
             weights,
@@ -126,7 +126,7 @@ impl Optimizer {
     }
 
     /// The formulas of `regard_kernels::optim`: the weights `p` after an update by the gradients `g`.
-    fn update(
+    fn formula(
         &self,
         p: Tensor<1>,
         g: Tensor<1>,

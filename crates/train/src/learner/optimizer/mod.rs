@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 use burn::{
     module::{Module, ModuleMapper, Param},
-    tensor::{Tensor, TensorData},
+    tensor::{Gradients, Tensor, TensorData},
 };
 use regard_kernels::optim;
 use regard_nn::weights::{Array, Arrays};
 
-use super::parallel::WeightGradients;
+use super::parallel::{self, WeightGradients};
 use crate::recipe::Optimizer as Settings;
 
 /// An optimizer and its state.
@@ -66,11 +66,22 @@ impl Optimizer {
         }
     }
 
-    /// One update of `module` with the gradient of each of its weights at `learning_rate`; gives the module and the norm of the gradient
-    /// before clipping.
+    /// One update of `module` with `gradients` at `learning_rate`; gives the module and the norm of the
+    /// gradient before clipping.
     ///
     /// # Errors
     /// A gradient that is not finite; the module is then lost to the caller, who has a checkpoint.
+    pub fn update<M: Module>(
+        &mut self,
+        module: M,
+        gradients: Gradients,
+        learning_rate: f64,
+    ) -> Result<(M, f64), OptimizerError> {
+        let gradients = parallel::gradients(&module, Some(gradients));
+        self.step(module, gradients, learning_rate)
+    }
+
+    /// As [`update`](Self::update), with the gradient of each weight, summed over processes.
     pub(super) fn step<M: Module>(
         &mut self,
         module: M,

@@ -72,6 +72,7 @@ fn refusal<T>(ranks: &dyn Ranks, own: &Result<T, String>) -> Result<Option<Strin
 
 /// A weight, trained or not.
 struct Weight {
+    device: Device,
     numbers: usize,
     /// `[numbers]`
     gradient: Option<Tensor<1>>,
@@ -79,15 +80,13 @@ struct Weight {
 
 /// The gradients of a module, whose weights are on a card.
 pub(super) struct OnCard {
-    device: Device,
     weights: Vec<Weight>,
     gradients: Option<Gradients>,
 }
 
 impl OnCard {
-    pub(super) fn of<M: Module>(module: &M, gradients: Option<Gradients>, device: &Device) -> Self {
+    pub(super) fn of<M: Module>(module: &M, gradients: Option<Gradients>) -> Self {
         let mut found = Self {
-            device: device.clone(),
             weights: vec![],
             gradients,
         };
@@ -130,7 +129,7 @@ impl OnCard {
         let parts: Vec<Tensor<1>> = weights
             .filter(|(_, present)| **present)
             .map(|(weight, _)| {
-                let zeros = || Tensor::zeros([weight.numbers], &self.device);
+                let zeros = || Tensor::zeros([weight.numbers], &weight.device);
                 weight.gradient.unwrap_or_else(zeros)
             })
             .collect();
@@ -151,6 +150,7 @@ impl ModuleVisitor for OnCard {
         let gradients = self.gradients.as_mut();
         let gradient = gradients.and_then(|all| tensor.grad_remove(all));
         self.weights.push(Weight {
+            device: tensor.device().inner(),
             numbers,
             gradient: gradient.map(|gradient| gradient.reshape([numbers])),
         });

@@ -143,14 +143,10 @@ pub(super) enum WeightGradients {
     },
 }
 
-/// The gradient of each weight of `module`, which is on `device`.
-pub(super) fn gradients<M: Module>(
-    module: &M,
-    gradients: Option<Gradients>,
-    device: &Device,
-) -> WeightGradients {
-    if is_card(device) {
-        return OnCard::of(module, gradients, device).joined();
+/// The gradient of each weight of `module`.
+pub(super) fn gradients<M: Module>(module: &M, gradients: Option<Gradients>) -> WeightGradients {
+    if module.devices().iter().any(is_card) {
+        return OnCard::of(module, gradients).joined();
     }
     let mut collector = Collector {
         gradients,
@@ -176,7 +172,6 @@ impl ModuleVisitor for Collector {
 /// What sums the gradients of all ranks.
 #[derive(Debug)]
 pub(super) struct Summing {
-    device: Device,
     /// What sums those on cards; `None` if there is nothing to sum, or nothing on a card.
     carrier: Option<Carrier>,
     /// Weights that operations without a count read too: their gradients are complete at the end only.
@@ -213,7 +208,6 @@ impl Summing {
     /// Agrees with the other ranks on what carries the sums of gradients on `device`.
     pub(super) fn agree(ranks: &dyn Ranks, device: &Device) -> Result<Self, RanksError> {
         Ok(Self {
-            device: device.clone(),
             carrier: Carrier::agree(ranks, device)?,
             late: BTreeSet::new(),
         })
@@ -255,11 +249,11 @@ impl Summing {
     ) -> Result<WeightGradients, RanksError> {
         if let Some(carrier) = &self.carrier {
             let own = loss.map(|loss| loss.backward());
-            return OnCard::of(module, own, &self.device).sum(ranks, carrier);
+            return OnCard::of(module, own).sum(ranks, carrier);
         }
         let Some(arriving) = arriving else {
             let own = loss.map(|loss| loss.backward());
-            return Ok(gradients(module, own, &self.device));
+            return Ok(gradients(module, own));
         };
         let Arriving {
             early,
@@ -549,7 +543,7 @@ mod tests {
         };
         let own = [0, 1].map(|rank| {
             let all = Some(loss(rank).backward());
-            in_memory(gradients(&module, all, &Device::flex()))
+            in_memory(gradients(&module, all))
         });
         let [first, second] = &own;
         let expected: Vec<Vec<f32>> = first

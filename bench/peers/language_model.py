@@ -41,9 +41,11 @@ def alone(ours, folder, rounds, threads):
         rate = f"  {work['tokens'] / time:.1f} tokens/s" if "tokens" in work else ""
         print(f"{' '.join(map(str, work.values())):32s} regard {1000 * time:8.1f} ms{rate}", flush=True)
     for model in ("gpt2", "llama"):
-        best = [side.ask(json.dumps(BEST | {"model": model} | weights))["best"] for weights in ({}, {"weights": "int8"})]
-        same = sum(a == b for a, b in zip(*best)) / len(best[0])
-        print(f"{model}: int8 has the next token of f32 after {100 * same:.1f} % of {len(best[0])} tokens", flush=True)
+        best = lambda weights: side.ask(json.dumps(BEST | {"model": model, "weights": weights}))["best"]
+        exact = best("f32")
+        for weights in ("bf16", "int8"):
+            same = sum(a == b for a, b in zip(exact, best(weights))) / len(exact)
+            print(f"{model}: {weights} has the next token of f32 after {100 * same:.1f} % of {len(exact)} tokens", flush=True)
     side.close()
     side = Side("regard", [ours, "--folder", folder], threads)
     side.ask(json.dumps(MEMORY))

@@ -38,8 +38,12 @@ pub fn long() -> &'static str {
             true => devices::list(),
             false => vec![],
         };
+        let pairs = match Level::current().has_pairs() {
+            true => ", with products of bfloat16",
+            false => "",
+        };
         format!(
-            "{}\nkernels:  {} (of {}; the environment variable REGARD_SIMD chooses)\nfeatures: {features}\ndevices:  {}\nplatform: {} {}",
+            "{}\nkernels:  {}{pairs} (of {}; the environment variable REGARD_SIMD chooses)\nfeatures: {features}\ndevices:  {}\nplatform: {} {}",
             env!("CARGO_PKG_VERSION"),
             Level::current().name(),
             available.join(", "),

@@ -32,8 +32,8 @@ pub(crate) use tile::{Strides, Write};
 pub(crate) use transposed::{Matrix, transposed_product};
 
 use crate::error::{KernelError, check_length, check_value, product};
-use crate::simd::{Level, run};
-use stored::{Number, Panels};
+use crate::simd::{Kernel, Level, Simd, run};
+use stored::{Number, Pair, Panels, Rounded};
 pub(crate) use tile::lanes;
 use tile::{PANEL, Product, pack};
 
@@ -265,6 +265,10 @@ impl Packed {
         match &self.panels {
             Panels::F32(panels) => product.run(self.level, &panels[from..], &[]),
             Panels::Bf16(panels) => product.run(self.level, &panels[from..], &[]),
+            Panels::Pairs(panels) => {
+                let from = self.inner.div_ceil(2) * first;
+                product.run_pairs(self.level, &panels[from..]);
+            }
             Panels::F16(panels) => product.run(self.level, &panels[from..], &[]),
             Panels::Int8(panels, scales) => {
                 let scales = &scales[self.inner.div_ceil(stored::GROUP) * first..];
@@ -288,6 +292,25 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
+    /// With pairs of bfloat16, to which `a` is rounded.
+    fn run_pairs(self, level: Level, panels: &[Pair]) {
+        let rounded = Rounded {
+            a: self.a,
+            a_row: self.a_row,
+            rows: self.rows,
+            inner: self.inner,
+        };
+        let a = run(level, rounded);
+        let pairs = self.inner.div_ceil(2);
+        let product = Part {
+            a: &a,
+            a_row: pairs,
+            inner: pairs,
+            ..self
+        };
+        product.run(level, panels, &[]);
+    }
+
     fn run<T: Number>(self, level: Level, panels: &[T], scales: &[half::f16]) {
         let product = Product {
             a: self.a,
@@ -305,7 +328,24 @@ impl Part<'_> {
             write: self.write,
             bias: self.bias,
         };
-        run(level, product);
+        match T::PAIRED {
+            true => run(level, Paired(product)),
+            false => run(level, product),
+        }
+    }
+}
+
+/// A product of pairs.
+struct Paired<'a, T>(Product<'a, T>);
+
+impl<T: Number> Kernel for Paired<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        assert!(s.has_pairs(), "pairs are chosen where the machine has them");
+        // SAFETY: it has.
+        unsafe { s.outline_pairs(self.0) }
     }
 }
 

@@ -11,7 +11,7 @@
 //! {"work": "best", "model": "gpt2", "dtype": "f32", "length": 512}        the likeliest token after each of a text's
 //! {"work": "memory"}                                                       the most memory that the process has held
 //! ```
-//! `"weights": "int8"` packs weights in 8 bits.
+//! `"weights": "int8"` packs weights in 8 bits, `"bf16"` in bfloat16.
 
 use std::{
     collections::HashSet,
@@ -82,15 +82,19 @@ impl Models {
             return Ok(json!({"bytes": peak_bytes()?}));
         }
         let name = format!("{}-{}", text("model"), text("dtype"));
-        let int8 = text("weights") == "int8";
-        let full = format!("{name} {int8}");
+        let weights = text("weights");
+        let full = format!("{name} {weights}");
         if full != self.name {
             *self = Self {
                 warm: std::mem::take(&mut self.warm),
                 ..Self::default()
             };
             let opened = Folder::open(folder.join(&name))?;
-            let storage = int8.then_some(Storage::Int8);
+            let storage = match weights.as_str() {
+                "int8" => Some(Storage::Int8),
+                "bf16" => Some(Storage::Bf16),
+                _ => None,
+            };
             match work.as_str() {
                 "encode" => self.reads = Some(TextEncoder::open(&opened, storage)?),
                 _ => self.writes = Some(LanguageModel::open(&opened, storage)?),

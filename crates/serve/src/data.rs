@@ -375,6 +375,8 @@ struct Side {
     special: Vec<usize>,
     /// Tokens before the first cell, rows, columns.
     grid: Option<[usize; 3]>,
+    /// First and end of the queries that a classifier's answer is read from.
+    readout: Option<[usize; 2]>,
     /// x, y, width and height as shares of the image's.
     boxes: Option<Vec<[f32; 4]>>,
     /// The areas of the boxes' masks, as data of SVG paths in pixels of the image; empty for a box without one, or with one that is
@@ -398,6 +400,7 @@ impl Axes {
             special: vec![],
             labels: tokens.iter().map(|token| name(&token.text)).collect(),
             grid: None,
+            readout: None,
             boxes: None,
             areas: None,
         };
@@ -424,6 +427,7 @@ impl Axes {
                 } if *rows > 0 && *columns > 0 => Some([prefix.len(), *rows, *columns]),
                 _ => None,
             },
+            readout: axis.readout().map(|read| [read.start, read.end]),
             boxes: match (axis, &trace.image) {
                 (Axis::Regions { regions }, Some(image)) => {
                     let (width, height) = (image.width() as f32, image.height() as f32);

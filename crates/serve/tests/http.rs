@@ -304,6 +304,7 @@ fn views_hold_the_numbers_of_the_trace() {
         server.get("/api/trace/1/axes?map=1").json()["keys"]["grid"],
         serde_json::json!([0, 7, 7])
     );
+    assert_eq!(axes["queries"]["readout"], serde_json::Value::Null);
 
     let overview = server.get("/api/trace/0/overview").json();
     let head = &overview[0]["heads"][0];

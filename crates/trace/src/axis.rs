@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Regions, Token, Tokens};
 
+/// The token whose state a classifier reads (Devlin et al. 2018; Dosovitskiy et al. 2020).
+const CLASS_TOKEN: &str = "[CLS]";
+
 /// One axis, queries or keys, of an [`AttentionMap`](crate::AttentionMap). Cloning is cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -64,6 +67,18 @@ impl Axis {
             Self::Regions { regions } => regions.len(),
             Self::Positions { length } => *length,
         }
+    }
+
+    /// The queries whose states a classifier reads, of an axis of cells: the class token where the first token before the cells is
+    /// `[CLS]`, else all cells. `None` for other axes.
+    pub fn readout(&self) -> Option<Range<usize>> {
+        let Self::Image { prefix, .. } = self else {
+            return None;
+        };
+        Some(match prefix.first() {
+            Some(token) if token.text == CLASS_TOKEN => 0..1,
+            _ => prefix.len()..self.len(),
+        })
     }
 
     /// Whether the axis has no entries.

@@ -239,9 +239,6 @@ fn numbers(map: &ImageMap) -> (&ImageMap, Vec<f32>) {
 /// Most texts that are read together.
 const TEXTS_AT_ONCE: usize = 64;
 
-/// The tokens before the patches: that of the class, and that of distillation.
-const MARKS: [&str; 2] = ["[CLS]", "[DIST]"];
-
 /// The map of one image, whose class is called `label`.
 fn attention_map(
     map: &ImageMap,
@@ -275,11 +272,7 @@ fn attention_map(
             key_grid,
         } => {
             let axis = |[rows, columns]: [usize; 2]| Axis::Image {
-                prefix: MARKS
-                    .iter()
-                    .take(*marks)
-                    .map(|mark| Token::special(*mark))
-                    .collect(),
+                prefix: marks.iter().map(|mark| Token::special(*mark)).collect(),
                 rows,
                 columns,
             };

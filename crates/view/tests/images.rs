@@ -293,6 +293,21 @@ fn a_vision_transformer_head_by_head_layer_by_layer_and_rolled_out() {
         .with_image(grey(4, 4))
         .with_map(map.expect("valid"));
     assert_eq!(usual(&trace).title(), "mean of 4 queries");
+
+    // A token before the cells that is no class token is not read: here it would see itself alone.
+    let axis = Axis::Image {
+        prefix: Tokens::from(vec![Token::special("[REG]")]),
+        rows: 1,
+        columns: 2,
+    };
+    let rows = vec![1.0, 0.0, 0.0, 0.2, 0.8, 0.0, 0.4, 0.0, 0.6];
+    let map = AttentionMap::new(Kind::SelfAttention, axis.clone(), axis, 1, rows);
+    let trace = Trace::new("m", "", "")
+        .with_image(grey(4, 4))
+        .with_map(map.expect("valid"));
+    let picture = usual(&trace);
+    assert_eq!(picture.title(), "mean of 2 queries");
+    assert_eq!(picture.panels()[1].note(), "0.40 at (0, 0), 0.30 on [REG]");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Stored {
 enum Weights {
     /// 32 bits
     F32,
-    /// 16 bits, 8 of them mantissa
+    /// 16 bits, 8 of them mantissa; where the machine has AVX512-BF16 products are made in it, with sums of 32 bits
     Bf16,
     /// 16 bits, 11 of them mantissa
     F16,

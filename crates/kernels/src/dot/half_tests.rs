@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Attention, Element, KernelError, Kind, View, ViewMut,
-    simd::{Kernel, Level, Simd, run},
+    simd::Level,
     testing::{assert_close, on_every_pool, unless_miri, wide},
 };
 
@@ -54,18 +54,6 @@ fn forward<T: Element, O: Element>(
         Some(&mut lse),
     )?;
     Ok((output, lse))
-}
-
-/// Whether a level multiplies pairs of bfloat16.
-fn has_pairs(level: Level) -> bool {
-    struct Pairs;
-    impl Kernel for Pairs {
-        type Output = bool;
-        fn call<S: Simd>(self, s: S) -> bool {
-            s.has_pairs()
-        }
-    }
-    run(level, Pairs)
 }
 
 /// The naive output of weights that are rounded to bfloat16.
@@ -108,7 +96,7 @@ fn check<T: Element>(name: &str, attention: &Attention, shape: Shape) {
     let rounded = rounded_weights(attention, shape, &naive.weights, value);
     for &level in Level::available() {
         let name = format!("{name} {:?} {level:?} {shape:?}", T::KIND);
-        let pairs = T::KIND == Kind::Bf16 && shape.dim.is_multiple_of(2) && has_pairs(level);
+        let pairs = T::KIND == Kind::Bf16 && shape.dim.is_multiple_of(2) && level.has_pairs();
         let (output, lse) = forward::<T, f32>(level, attention, shape, &inputs).unwrap();
         let what = format!("{name}: output");
         if pairs {

@@ -3,10 +3,16 @@
 //! A number is widened to `f32` as it is loaded, exactly: products of the same stored numbers have the same bits, whether the
 //! numbers are widened one by one or a panel at a time. Eight bits: `w = s q`, `q` in -127..=127, `s = max|w| / 127` of 32
 //! neighbours along the inner index, as half precision; `s q` has at most 18 bits and is exact.
+//!
+//! Where the machine multiplies pairs of bfloat16 (`vdpbf16ps`, twice the numbers of an `f32` product), bfloat16 is not widened:
+//! a lane holds two neighbours along the inner index, and the other factor is rounded to bfloat16 as well. Sums are `f32`.
 
 use half::{bf16, f16};
 
-use crate::{element, simd::Simd};
+use crate::{
+    element,
+    simd::{Kernel, Level, Simd},
+};
 
 /// Numbers along the inner index that share a scale.
 pub(super) const GROUP: usize = 32;
@@ -17,7 +23,8 @@ pub enum Storage {
     /// 32 bits, exact.
     #[default]
     F32,
-    /// bfloat16: 8 bits of mantissa.
+    /// bfloat16: 8 bits of mantissa. On machines that multiply bfloat16 ([`Level::has_pairs`]) what is multiplied with it is rounded to
+    /// bfloat16, too.
     Bf16,
     /// Half precision: 11 bits of mantissa.
     F16,
@@ -25,10 +32,66 @@ pub enum Storage {
     Int8,
 }
 
+/// Two neighbours along the inner index, the first in the lower half, in the bits of a lane. A last one without a neighbour stands
+/// beside 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(transparent)]
+pub(super) struct Pair(f32);
+
+impl Pair {
+    pub(super) const ZERO: Self = Self(0.0);
+
+    fn new(low: f32, high: f32) -> Self {
+        let bits = |x| u32::from(bf16::from_f32(x).to_bits());
+        Self(f32::from_bits(bits(low) | bits(high) << 16))
+    }
+
+    fn numbers(self) -> [bf16; 2] {
+        let bits = self.0.to_bits();
+        [bits as u16, (bits >> 16) as u16].map(bf16::from_bits)
+    }
+}
+
+/// The `rows` of `a`, each rounded to pairs: `[rows, ⌈inner / 2⌉]`.
+pub(super) struct Rounded<'a> {
+    pub(super) a: &'a [f32],
+    pub(super) a_row: usize,
+    pub(super) rows: usize,
+    pub(super) inner: usize,
+}
+
+impl Kernel for Rounded<'_> {
+    type Output = Vec<f32>;
+
+    /// A plain loop, compiled for the instructions of `S`.
+    #[inline(always)]
+    fn call<S: Simd>(self, _: S) -> Vec<f32> {
+        let mut pairs = Vec::with_capacity(self.rows * self.inner.div_ceil(2));
+        for row in 0..self.rows {
+            let row = &self.a[row * self.a_row..][..self.inner];
+            let (whole, last) = row.as_chunks::<2>();
+            pairs.extend(whole.iter().map(|&[low, high]| Pair::new(low, high).0));
+            pairs.extend(last.iter().map(|&last| Pair::new(last, 0.0).0));
+        }
+        pairs
+    }
+}
+
 /// A type of stored numbers.
 pub(super) trait Number: Copy + Send + Sync {
     /// Whether groups of [`GROUP`] lines have scales.
     const SCALED: bool;
+    /// Whether a lane holds two numbers.
+    const PAIRED: bool = false;
+
+    /// `c + a b` of lanes as they are loaded; of pairs the sum of both products.
+    ///
+    /// # Safety
+    /// Of pairs: inside a kernel that [`Simd::outline_pairs`] runs.
+    #[inline(always)]
+    unsafe fn fma<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        s.fma(a, b, c)
+    }
 
     /// `LANES` numbers from `from` on, without their scale.
     ///
@@ -60,11 +123,28 @@ impl Number for i8 {
     }
 }
 
+impl Number for Pair {
+    const SCALED: bool = false;
+    const PAIRED: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
+        // SAFETY: the caller vouches for the memory, and a pair is an `f32`.
+        unsafe { s.load_from(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn fma<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        // SAFETY: the caller is inside such a kernel.
+        unsafe { s.dot_pairs(a, b, c) }
+    }
+}
+
 /// Panels, one after another: each `[inner, panel width]`.
 #[derive(Debug, Clone)]
 pub(super) enum Panels {
     F32(Vec<f32>),
     Bf16(Vec<bf16>),
+    /// bfloat16 where the machine multiplies pairs: `[⌈inner / 2⌉, panel width]` for each panel.
+    Pairs(Vec<Pair>),
     F16(Vec<f16>),
     /// Scales are `[groups, panel width]` for each panel.
     Int8(Vec<i8>, Vec<f16>),
@@ -76,6 +156,9 @@ impl Panels {
         let count = inner * columns;
         match storage {
             Storage::F32 => Self::F32(vec![0.0; count]),
+            Storage::Bf16 if Level::current().has_pairs() => {
+                Self::Pairs(vec![Pair::ZERO; inner.div_ceil(2) * columns])
+            }
             Storage::Bf16 => Self::Bf16(vec![bf16::ZERO; count]),
             Storage::F16 => Self::F16(vec![f16::ZERO; count]),
             Storage::Int8 => Self::Int8(
@@ -89,7 +172,7 @@ impl Panels {
     pub(super) fn largest(&self) -> f32 {
         match self {
             Self::F32(_) => f32::INFINITY,
-            Self::Bf16(_) => bf16::MAX.to_f32(),
+            Self::Bf16(_) | Self::Pairs(_) => bf16::MAX.to_f32(),
             Self::F16(_) => f16::MAX.to_f32(),
             Self::Int8(..) => 127.0 * f16::MAX.to_f32(),
         }
@@ -106,6 +189,13 @@ impl Panels {
             Self::Bf16(panels) => {
                 let values = values.iter().zip(to());
                 values.for_each(|(&x, i)| panels[i] = bf16::from_f32(x));
+            }
+            Self::Pairs(panels) => {
+                let start = inner.div_ceil(2) * first + at;
+                let to = (start..).step_by(width);
+                for (pair, i) in values.chunks(2).zip(to) {
+                    panels[i] = Pair::new(pair[0], *pair.get(1).unwrap_or(&0.0));
+                }
             }
             Self::F16(panels) => {
                 let values = values.iter().zip(to());
@@ -137,6 +227,10 @@ impl Panels {
             *x = match self {
                 Self::F32(panels) => panels[i],
                 Self::Bf16(panels) => panels[i].to_f32(),
+                Self::Pairs(panels) => {
+                    let pair = panels[inner.div_ceil(2) * first + k / 2 * width + at];
+                    pair.numbers()[k % 2].to_f32()
+                }
                 Self::F16(panels) => panels[i].to_f32(),
                 Self::Int8(panels, scales) => {
                     let scale = scales[inner.div_ceil(GROUP) * first + k / GROUP * width + at];
@@ -151,6 +245,7 @@ impl Panels {
         match self {
             Self::F32(panels) => size_of_val(&panels[..]),
             Self::Bf16(panels) => size_of_val(&panels[..]),
+            Self::Pairs(panels) => size_of_val(&panels[..]),
             Self::F16(panels) => size_of_val(&panels[..]),
             Self::Int8(panels, scales) => size_of_val(&panels[..]) + size_of_val(&scales[..]),
         }

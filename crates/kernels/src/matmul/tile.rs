@@ -12,7 +12,7 @@
 //! the remaining columns in a panel of 2 vectors or 1.
 //!
 //! Panels may be stored at half width or in 8 bits (`stored.rs`). A few rows widen each number as they load it; for more, a panel
-//! is widened once. What was tried is in `docs/experiments.md`.
+//! is widened once. Of pairs (`stored.rs`) `k` counts pairs, and `A` holds pairs, too. What was tried is in `docs/experiments.md`.
 
 use half::f16;
 
@@ -248,7 +248,8 @@ impl<T: Number> Product<'_, T> {
                     // panel has `inner` lines, so `at` never passes that element's column.
                     let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
                     for (v, sum) in sums.iter_mut().enumerate() {
-                        *sum = s.fma(a, b[v], *sum);
+                        // SAFETY: a product of pairs is inside a kernel that `outline_pairs` runs: `Part::run_pairs`.
+                        *sum = unsafe { U::fma(s, a, b[v], *sum) };
                     }
                     if ROWS * VECTORS == 12 {
                         *sums = s.before_loads(*sums);

@@ -66,6 +66,20 @@ impl Level {
         }
     }
 
+    /// Whether this machine multiplies pairs of bfloat16 in one instruction at this level (AVX512-BF16). Then factors of products with
+    /// bfloat16 are rounded to bfloat16; elsewhere such numbers are widened, and results differ.
+    pub fn has_pairs(self) -> bool {
+        struct Asked;
+        impl Kernel for Asked {
+            type Output = bool;
+            #[inline(always)]
+            fn call<S: Simd>(self, s: S) -> bool {
+                s.has_pairs()
+            }
+        }
+        run(self, Asked)
+    }
+
     /// The levels that this machine can run, lowest first.
     ///
     /// ```

@@ -219,7 +219,7 @@ impl Between {
         let [_, _, height, width] = map.dims();
         let pairs = |weights: Tensor<4>| MapWeights::Pairs {
             weights,
-            marks: 0,
+            marks: vec![],
             grid: [height, width],
             key_grid: [height, width],
         };

@@ -133,8 +133,9 @@ pub enum MapWeights {
     Pairs {
         /// The weights.
         weights: Tensor<4>,
-        /// How many tokens before the positions, in queries and keys alike, belong to no position.
-        marks: usize,
+        /// Names of the tokens before the positions, in queries and keys alike, which belong to no position. `[CLS]` is the one whose
+        /// state is read; where there is none, the states of all positions are.
+        marks: Vec<&'static str>,
         /// Rows and columns of the queries.
         grid: [usize; 2],
         /// Rows and columns of the keys.

@@ -61,6 +61,19 @@ pub enum MaskName {
     Channel,
     /// A sigmoid of each channel's numbers, normalised over positions.
     Spatial,
+    /// No mask: the trunk alone, to be compared with.
+    None,
+}
+
+impl MaskName {
+    fn activation(self) -> Option<MaskActivation> {
+        match self {
+            Self::Mixed => Some(MaskActivation::Mixed),
+            Self::Channel => Some(MaskActivation::Channel),
+            Self::Spatial => Some(MaskActivation::Spatial),
+            Self::None => None,
+        }
+    }
 }
 
 config! {
@@ -70,7 +83,7 @@ config! {
         depth: usize = 56;
         /// Factor of the channels of every layer; 1 for the paper's 256 to 2,048.
         width: f64 = 1.0, in WIDTH;
-        /// How scores become a mask: "mixed", "channel" or "spatial".
+        /// How scores become a mask: "mixed", "channel" or "spatial"; "none" for the trunk alone.
         mask: MaskName = MaskName::Mixed;
         /// Whether the mask amplifies, (1 + M) T (attention residual learning), or only suppresses, M T.
         residual_learning: bool = true;
@@ -137,8 +150,8 @@ pub struct AttentionModule {
     pub before: ResidualUnit,
     /// `T`
     pub trunk: Vec<ResidualUnit>,
-    /// `M`
-    pub mask: MaskBranch,
+    /// `M`; without one the trunk stands alone.
+    pub mask: Option<MaskBranch>,
     /// After their product.
     pub after: ResidualUnit,
 }
@@ -147,34 +160,40 @@ impl AttentionModule {
     fn new(
         channels: usize,
         levels: usize,
-        activation: MaskActivation,
+        activation: Option<MaskActivation>,
         init: &mut Initializer,
     ) -> Result<Self, VisionError> {
         let mut unit = || ResidualUnit::new(channels, REDUCTION, init);
         let (before, trunk, after) = (unit()?, vec![unit()?, unit()?], unit()?);
-        let mask = MaskBranchConfig::new(channels)
-            .with_levels(levels)
-            .with_reduction(REDUCTION)
-            .with_activation(activation);
+        let mask = activation.map(|activation| {
+            MaskBranchConfig::new(channels)
+                .with_levels(levels)
+                .with_reduction(REDUCTION)
+                .with_activation(activation)
+                .init(init)
+        });
         Ok(Self {
             before,
             trunk,
-            mask: mask.init(init)?,
+            mask: mask.transpose()?,
             after,
         })
     }
 
-    /// `x [batch, channels, height, width]`, in the same shape, and the mask.
-    fn forward(&self, x: Tensor<4>, residual_learning: bool) -> (Tensor<4>, Tensor<4>) {
+    /// `x [batch, channels, height, width]`, in the same shape, and the mask, if there is one.
+    fn forward(&self, x: Tensor<4>, residual_learning: bool) -> (Tensor<4>, Option<Tensor<4>>) {
         let run = |x, unit: &ResidualUnit| expect_valid(unit.forward(x));
         let x = run(x, &self.before);
         let trunk = self.trunk.iter().fold(x.clone(), run);
-        let gated = expect_valid(self.mask.attend(x, trunk.clone()));
+        let Some(mask) = &self.mask else {
+            return (run(trunk, &self.after), None);
+        };
+        let gated = expect_valid(mask.attend(x, trunk.clone()));
         let product = match residual_learning {
             true => gated.output,
             false => gated.gate.clone() * trunk,
         };
-        (run(product, &self.after), gated.gate)
+        (run(product, &self.after), Some(gated.gate))
     }
 }
 
@@ -199,18 +218,13 @@ impl ModelConfig for ResidualAttentionConfig {
             true => convolution([sizes.channels, first], 7, 2, init),
             false => convolution([sizes.channels, first], 3, 1, init),
         };
-        let activation = match self.mask {
-            MaskName::Mixed => MaskActivation::Mixed,
-            MaskName::Channel => MaskActivation::Channel,
-            MaskName::Spatial => MaskActivation::Spatial,
-        };
         let mut inputs = first;
         let mut stages = vec![];
         for (stage, count) in modules.into_iter().enumerate() {
             let (outputs, stride) = (base << stage, if stage > 0 { 2 } else { 1 });
             let unit = ResidualUnit::changing([inputs, outputs], stride, REDUCTION, init);
             let modules = (0..count)
-                .map(|_| AttentionModule::new(outputs, 3 - stage, activation, init))
+                .map(|_| AttentionModule::new(outputs, 3 - stage, self.mask.activation(), init))
                 .collect::<Result<_, _>>();
             stages.push(AttentionStage {
                 unit: unit.map_err(refused)?,
@@ -257,10 +271,10 @@ impl ResidualAttention {
             for (index, module) in modules.iter().enumerate() {
                 let (output, mask) = module.forward(x, self.residual_learning);
                 x = output;
-                maps.push(ImageMap {
+                maps.extend(mask.map(|mask| ImageMap {
                     place: format!("stage {}, module {}", stage + 1, index + 1),
                     weights: MapWeights::Numbers(mask),
-                });
+                }));
             }
         }
         let run = |x, unit: &ResidualUnit| expect_valid(unit.forward(x));

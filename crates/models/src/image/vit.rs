@@ -46,6 +46,11 @@ use crate::{
 /// The standard deviation of the distillation token's initial values, as that of positions.
 const TOKEN_DEVIATION: f32 = 0.02;
 
+/// The tokens before the patches by name: a first one that is not read is a register (Darcet et al. 2023).
+const CLASS: &str = "[CLS]";
+const REGISTER: &str = "[REG]";
+const DISTILLATION: &str = "[DIST]";
+
 /// Which states the class scores are computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -340,13 +345,18 @@ impl VisionTransformer {
             logits = (logits + bridge::apply(&distillation.head, state(1))) * 0.5;
         }
         let grid = self.embedding.grid();
+        let first = match self.pooling {
+            ImagePooling::Class => CLASS,
+            ImagePooling::Mean => REGISTER,
+        };
+        let names: Vec<_> = [first, DISTILLATION].into_iter().take(marks).collect();
         let weights = read.own.into_iter().map(|layer| layer.weights).enumerate();
         let maps = weights.filter_map(|(layer, weights)| {
             Some(ImageMap {
                 place: format!("layer {}", layer + 1),
                 weights: MapWeights::Pairs {
                     weights: weights?,
-                    marks,
+                    marks: names.clone(),
                     grid,
                     key_grid: grid,
                 },

@@ -104,13 +104,14 @@ fn images_have_the_vectors_weights_and_scores_of_transformers() {
         for (layer, map) in look.maps.into_iter().enumerate() {
             let MapWeights::Pairs {
                 weights,
-                marks: 1,
+                marks,
                 grid: [3, 3],
                 ..
             } = map.weights
             else {
                 panic!("{case}: {}", map.place);
             };
+            assert_eq!(marks, ["[CLS]"]);
             let name = format!("attention.image.{layer}");
             let found = numbers(weights.into_data());
             close(&name, &found, &golden.numbers[&name].1, 1e-5);

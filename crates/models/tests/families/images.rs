@@ -64,7 +64,11 @@ fn logits_and_weights_are_those_of_transformers() {
             let MapWeights::Pairs { weights, marks, .. } = map.weights else {
                 panic!("{case}: {}", map.place);
             };
-            assert_eq!(marks, if case == "deit" { 2 } else { 1 });
+            let names: &[_] = match case {
+                "deit" => &["[CLS]", "[DIST]"],
+                _ => &["[CLS]"],
+            };
+            assert_eq!(marks, names);
             let (name, found) = (format!("attention.{layer}"), numbers(weights.into_data()));
             close(
                 &format!("{case} {name}"),

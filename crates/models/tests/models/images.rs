@@ -7,7 +7,7 @@ use regard_models::{
         ImageMap, MapAttentionConfig, MapWeights, ResNetConfig, ResidualAttentionConfig,
         VisionTransformerConfig,
         map_attention::{AffinityName, HeadsConfig, NonLocalChoice, ReductionConfig},
-        residual_attention::MaskName,
+        residual_attention::{MaskName, ResidualAttention},
         vit::{ImagePooling, ImagePositions, ImageStem},
     },
 };
@@ -112,6 +112,32 @@ fn residual_attention_networks() {
         let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
         check(case, model.unwrap());
     }
+}
+
+/// The trunk alone has the weights of the network with masks, but for theirs, and nothing to show.
+#[test]
+fn a_residual_attention_network_without_masks() {
+    let drawn = |mask| {
+        let config = ResidualAttentionConfig {
+            mask,
+            ..ResidualAttentionConfig::tiny()
+        };
+        let model = config.draw(&sizes([2, 3, 16, 16]), &mut Initializer::new(1, &device()));
+        model.unwrap()
+    };
+    let shapes = |model: &ResidualAttention| {
+        let arrays = weights::collect(model).into_iter();
+        let shapes = arrays.map(|(name, array)| (name, array.shape));
+        shapes.collect::<Vec<_>>()
+    };
+    let (trunk, masked) = (drawn(MaskName::None), drawn(MaskName::Mixed));
+    let mut expected = shapes(&masked);
+    expected.retain(|(name, _)| !name.contains(".mask."));
+    assert!(expected.len() < shapes(&masked).len());
+    assert_eq!(shapes(&trunk), expected);
+    let look = trunk.look(Tensor::ones([2, 3, 16, 16], &device()));
+    assert!(look.maps.is_empty());
+    assert!(numbers(&look.logits).iter().all(|logit| logit.is_finite()));
 }
 
 #[test]
@@ -249,8 +275,12 @@ fn check_map(name: &str, map: &ImageMap) {
             key_grid,
         } => {
             let [batch, _, queries, keys] = weights.dims();
-            assert_eq!([batch, queries], [2, marks + grid[0] * grid[1]], "{name}");
-            assert_eq!(keys, marks + key_grid[0] * key_grid[1], "{name}");
+            assert_eq!(
+                [batch, queries],
+                [2, marks.len() + grid[0] * grid[1]],
+                "{name}"
+            );
+            assert_eq!(keys, marks.len() + key_grid[0] * key_grid[1], "{name}");
             if !["dot", "concatenation"].contains(&name) {
                 for sum in numbers(&weights.clone().sum_dim(3)) {
                     assert!((sum - 1.0).abs() < 1e-5, "{name}: {sum}");

@@ -14,9 +14,10 @@ export async function viewImage(trace) {
   const about = await axes(trace, index);
   const Q = about.queries.labels.length;
   const chosen = list(state.chosen).filter((i) => i < Q);
-  // Of a model whose queries are cells the class token is the usual query, or all.
+  // Of a model whose queries are cells those are usual that its answer is read from: the class token, or all cells.
   const marks = about.queries.grid?.[0];
-  const usual = marks === undefined ? [0] : marks > 0 ? [0] : Array.from({ length: Q }, (_, i) => i);
+  const [first, end] = about.queries.readout ?? [0, 1];
+  const usual = Array.from({ length: end - first }, (_, i) => first + i);
   const used = chosen.length ? chosen : usual.filter((i) => i < Q);
   const values = (await sums(trace, index, heads, used, "from")).map((value) => value / Math.max(used.length, 1));
   const bar = tools(

@@ -5,7 +5,7 @@
 //!
 //! Row `i` of the result says what position `i` of the top layer took from every input. For a model
 //! with a class token, read the row of that token; for one that pools all positions by their mean, the
-//! mean of the rows ([`AttentionMap::mean_queries`]); for a language model, the last row.
+//! mean of the rows ([`AttentionMap::mean_queries`], or [`AttentionMap::mean_of_queries`] where some positions are not pooled); for a language model, the last row.
 //!
 //! Shapes: maps `[heads, length, length]`, lowest layer first, to one map `[1, length, length]`.
 //! Cost: `layers · length³`.
@@ -21,6 +21,8 @@
 //! assert_eq!(both.mean_queries(), [0.625, 0.375]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+
+use std::ops::Range;
 
 use super::stack::{Stack, StackError};
 use crate::AttentionMap;
@@ -78,14 +80,23 @@ impl Stack<'_> {
 impl AttentionMap {
     /// The mean over queries and heads, `[keys]`: what a model that pools all positions looked at.
     pub fn mean_queries(&self) -> Vec<f64> {
+        let [_, queries, _] = self.shape();
+        self.mean_of_queries(0..queries)
+    }
+
+    /// The mean over some queries and all heads, `[keys]`; zeros if there are none. Queries past the end are left out.
+    pub fn mean_of_queries(&self, wanted: Range<usize>) -> Vec<f64> {
         let [heads, queries, keys] = self.shape();
+        let wanted = wanted.start..wanted.end.min(queries);
         let mut sums = vec![0.0; keys];
-        for row in self.weights().chunks_exact(keys.max(1)) {
-            for (sum, &weight) in sums.iter_mut().zip(row) {
-                *sum += f64::from(weight);
+        for head in 0..heads {
+            for query in wanted.clone() {
+                for (sum, &weight) in sums.iter_mut().zip(self.row(head, query)) {
+                    *sum += f64::from(weight);
+                }
             }
         }
-        let rows = (heads * queries).max(1) as f64;
+        let rows = (heads * wanted.len()).max(1) as f64;
         sums.iter().map(|sum| sum / rows).collect()
     }
 }

@@ -13,8 +13,8 @@ use crate::choice::{Choice, Pick};
 pub struct ImageChoice {
     /// Which maps, of those over an image. Usual: the last layer, the mean of its heads.
     pub maps: Choice,
-    /// Which queries, counted from 0. Usual: every word, box or position; of a model whose queries are cells the token before the
-    /// first cell (the class token), or, if there is none, the mean over all queries.
+    /// Which queries, counted from 0. Usual: every word, box or position; of a model whose queries are cells those whose states its
+    /// answer is read from ([`Axis::readout`]): the class token, or, if there is none, the mean over the cells.
     pub query: Pick<usize>,
     /// Instead of the weights of a layer those of all layers together ([`rollout()`]).
     pub rollout: bool,
@@ -201,12 +201,15 @@ fn rows_of<'a>(
     };
     let all = || 0..queries.len();
     let wanted = match (query, queries) {
-        (Pick::Usual, Axis::Image { prefix, .. }) if prefix.is_empty() && queries.len() > 1 => {
-            let mean = map.mean_queries().into_iter().map(|weight| weight as f32);
-            let label = format!("mean of {} queries", queries.len());
-            return Ok(vec![row(label, mean.collect(), Asks::Nothing)]);
-        }
-        (Pick::Usual, Axis::Image { .. }) => 0..queries.len().min(1),
+        (Pick::Usual, Axis::Image { .. }) => match queries.readout() {
+            Some(read) if read.len() > 1 => {
+                let label = format!("mean of {} queries", read.len());
+                let mean = map.mean_of_queries(read).into_iter();
+                let mean = mean.map(|weight| weight as f32).collect();
+                return Ok(vec![row(label, mean, Asks::Nothing)]);
+            }
+            read => read.unwrap_or_default(),
+        },
         (Pick::Usual | Pick::All, _) => all(),
         (Pick::One(wanted), _) if wanted < queries.len() => wanted..wanted + 1,
         (Pick::One(wanted), _) => {

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Times regard's pretrained models beside transformers (PyTorch), ONNX Runtime and candle, in turns in one run.
+"""Times regard's pretrained models beside transformers (PyTorch), ONNX Runtime, candle and llama.cpp, in turns in one run.
 
     python3 bench/peers/language_model.py --folder FOLDER [--rounds 5] [--threads 2]
 
 FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
-Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. Prints the median of
-each side, and regard's time as a share of the others' (below 1: faster). Before timing, continuations in f32 must be the same.
+Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. llama.cpp takes part
+where that interpreter has llama-cpp-python and gguf, which pip has to compile (some 10 minutes). Prints the median of each side, and
+regard's time as a share of the others' (below 1: faster). Before timing, continuations in f32 must be the same.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
@@ -23,10 +25,12 @@ WORK = [
     *({"work": "prompt", "model": model, "dtype": dtype, "length": 512} for model in ("gpt2", "llama") for dtype in ("f32", "bf16")),
     *({"work": "encode", "model": "minilm", "dtype": "f32", "batch": b, "length": n} for b, n in ((1, 32), (32, 64), (8, 256))),
     {"work": "encode", "model": "bert", "dtype": "f32", "batch": 8, "length": 128},
+    {"work": "decode", "model": "llama", "dtype": "f32", "tokens": 64, "weights": "int8"},
+    {"work": "prompt", "model": "llama", "dtype": "f32", "length": 512, "weights": "int8"},
 ]
-# Questions that only regard answers: 8 bits, looking at a head beside not looking, memory after a row of its own.
+# Questions that only regard answers: GPT-2 in 8 bits, looking at a head beside not looking, memory after a row of its own.
 ALONE = [
-    *({"work": "decode", "model": model, "dtype": "f32", "tokens": 64, "weights": "int8"} for model in ("gpt2", "llama")),
+    {"work": "decode", "model": "gpt2", "dtype": "f32", "tokens": 64, "weights": "int8"},
     *({"work": work, "model": "llama", "dtype": "bf16", "length": 4096} for work in ("prompt", "look")),
 ]
 BEST = {"work": "best", "dtype": "f32", "length": 512}
@@ -64,18 +68,24 @@ def main():
     ours = build(ROOT, "-p", "regard-models", "--example", "language_model_peer")["language_model_peer"]
     candle = build(PEERS / "attention_rust", "--bin", "language_model_candle")["language_model_candle"]
     script = lambda name: [python, PEERS / f"language_model_{name}.py", "--folder", options.folder]
+    llama_cpp = subprocess.run([python, "-c", "import llama_cpp, gguf"], stderr=subprocess.DEVNULL).returncode == 0
     for work in WORK:
-        # Processes of their own for each row: none keeps another row's memory, or its threads.
-        sides = [Side("torch", script("torch"), options.threads)]
-        sides[0].ask(json.dumps(work))  # makes the checkpoint
-        sides.append(Side("regard", [ours, "--folder", options.folder], options.threads))
-        if work["work"] == "encode":
-            sides.append(Side("onnx", script("onnx"), options.threads))
-        if work["model"] != "gpt2":  # candle-transformers has none
-            sides.append(Side("candle", [candle, "--folder", options.folder], options.threads))
         question = json.dumps(work)
-        first = {side.name: side.ask(question) for side in sides}
-        if work["work"] == "decode" and work["dtype"] == "f32":
+        commands = {"regard": [ours, "--folder", options.folder]}
+        if "weights" not in work:
+            commands = {"torch": script("torch"), **commands}
+            if work["model"] != "gpt2":  # candle-transformers has none
+                commands["candle"] = [candle, "--folder", options.folder]
+        if work["work"] == "encode":
+            commands["onnx"] = script("onnx")
+        if work["model"] == "llama" and llama_cpp:
+            commands["llama.cpp"] = [*script("llama_cpp"), "--threads", options.threads]
+        # Processes of their own for each row: none keeps another row's memory, or its threads. The first one makes the checkpoint.
+        sides, first = [], {}
+        for name, command in commands.items():
+            sides.append(Side(name, command, options.threads))
+            first[name] = sides[-1].ask(question)
+        if work["work"] == "decode" and "torch" in first and work["dtype"] == "f32":
             same = all(answer["ids"] == first["torch"]["ids"] for answer in first.values())
             print("", "same tokens" if same else "OTHER TOKENS", sep="  ")
         seconds = {side.name: [] for side in sides}
@@ -85,8 +95,8 @@ def main():
         shown = "  ".join(f"{name} {1000 * time:8.1f} ms" for name, time in median.items())
         shares = "  ".join(f"{median['regard'] / time:.2f} of {name}" for name, time in median.items() if name != "regard")
         row = " ".join(str(value) for value in work.values())
-        rate = f"  {work['tokens'] / median['regard']:.1f} tokens/s, torch {work['tokens'] / median['torch']:.1f}" if "tokens" in work else ""
-        print(f"{row:32s} {shown}  {shares}{rate}", flush=True)
+        rates = "  ".join(f"{name} {work['tokens'] / time:.1f}" for name, time in median.items()) if "tokens" in work else ""
+        print(f"{row:32s} {shown}  {shares}{'  tokens/s: ' if rates else ''}{rates}", flush=True)
         for side in sides:
             side.close()
     alone(ours, options.folder, options.rounds, options.threads)

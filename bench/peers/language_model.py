@@ -6,10 +6,12 @@
 FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
 Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. llama.cpp takes part
 where that interpreter has llama-cpp-python and gguf, which pip has to compile (some 10 minutes). Prints the median of each side, and
-regard's time as a share of the others' (below 1: faster). Before timing, continuations in f32 must be the same.
+regard's time as a share of the others' (below 1: faster). Before timing it says how many tokens each side writes like regard in f32: all, of
+PyTorch and candle.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -86,8 +88,9 @@ def main():
             sides.append(Side(name, command, options.threads))
             first[name] = sides[-1].ask(question)
         if work["work"] == "decode" and "torch" in first and work["dtype"] == "f32":
-            same = all(answer["ids"] == first["torch"]["ids"] for answer in first.values())
-            print("", "same tokens" if same else "OTHER TOKENS", sep="  ")
+            same = lambda ids: [a == b for a, b in zip(first["regard"]["ids"], ids)]
+            alike = lambda ids: len(list(itertools.takewhile(bool, same(ids))))
+            print("  tokens like those of regard:", ", ".join(f"{name} {alike(answer['ids'])}" for name, answer in first.items()))
         seconds = {side.name: [] for side in sides}
         for side in turns(sides, options.rounds):
             seconds[side.name].append(side.ask(question)["seconds"])

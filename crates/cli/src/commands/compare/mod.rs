@@ -48,6 +48,7 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
             "--buckets, --svg, --png and --html show translations by length; a model of these recipes {does}"
         )));
     }
+    allocator::keep_freed_memory();
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {
         compare(options, &contenders, split, device)

@@ -248,7 +248,7 @@ impl<T: Number> Product<'_, T> {
                     // panel has `inner` lines, so `at` never passes that element's column.
                     let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
                     for (v, sum) in sums.iter_mut().enumerate() {
-                        // SAFETY: a product of pairs is inside a kernel that `outline_pairs` runs: `Part::run_pairs`.
+                        // SAFETY: `super::Paired` runs a product of pairs, by `outline_pairs`.
                         *sum = unsafe { U::fma(s, a, b[v], *sum) };
                     }
                     if ROWS * VECTORS == 12 {

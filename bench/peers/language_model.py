@@ -5,7 +5,7 @@
 
 FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
 Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. llama.cpp takes part
-where that interpreter has llama-cpp-python and gguf, which pip has to compile (some 10 minutes). Prints the median of each side, and
+where that interpreter has llama-cpp-python and gguf, which pip has to compile. Prints the median of each side, and
 regard's time as a share of the others' (below 1: faster). Before timing it says how many tokens each side writes like regard in f32: all, of
 PyTorch and candle.
 """

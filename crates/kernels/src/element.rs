@@ -20,6 +20,12 @@ pub enum Kind {
     F16,
 }
 
+/// Two numbers in the bits of a lane, `low` in the lower half, as [`Simd::dot_pairs`] takes them.
+#[inline(always)]
+pub(crate) fn pair(low: bf16, high: bf16) -> f32 {
+    f32::from_bits(u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16)
+}
+
 mod sealed {
     use super::*;
 

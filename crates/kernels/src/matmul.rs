@@ -291,7 +291,11 @@ struct Part<'a> {
     bias: &'a [f32],
 }
 
-impl Part<'_> {
+impl<'a> Part<'a> {
+    fn run<T: Number>(self, level: Level, panels: &[T], scales: &[half::f16]) {
+        run(level, self.product(panels, scales));
+    }
+
     /// With pairs of bfloat16, to which `a` is rounded.
     fn run_pairs(self, level: Level, panels: &[Pair]) {
         let rounded = Rounded {
@@ -308,11 +312,14 @@ impl Part<'_> {
             inner: pairs,
             ..self
         };
-        product.run(level, panels, &[]);
+        run(level, Paired(product.product(panels, &[])));
     }
 
-    fn run<T: Number>(self, level: Level, panels: &[T], scales: &[half::f16]) {
-        let product = Product {
+    fn product<'b, T>(self, panels: &'b [T], scales: &'b [half::f16]) -> Product<'b, T>
+    where
+        'a: 'b,
+    {
+        Product {
             a: self.a,
             a_strides: Strides {
                 row: self.a_row,
@@ -327,18 +334,14 @@ impl Part<'_> {
             columns: self.columns,
             write: self.write,
             bias: self.bias,
-        };
-        match T::PAIRED {
-            true => run(level, Paired(product)),
-            false => run(level, product),
         }
     }
 }
 
 /// A product of pairs.
-struct Paired<'a, T>(Product<'a, T>);
+struct Paired<'a>(Product<'a, Pair>);
 
-impl<T: Number> Kernel for Paired<'_, T> {
+impl Kernel for Paired<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -305,6 +305,10 @@ fn views_hold_the_numbers_of_the_trace() {
         serde_json::json!([0, 7, 7])
     );
     assert_eq!(axes["queries"]["readout"], serde_json::Value::Null);
+    assert_eq!(
+        server.get("/api/trace/1/axes?map=1").json()["keys"]["readout"],
+        serde_json::json!([0, 49])
+    );
 
     let overview = server.get("/api/trace/0/overview").json();
     let head = &overview[0]["heads"][0];

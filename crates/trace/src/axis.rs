@@ -33,7 +33,7 @@ pub enum Axis {
     },
     /// A grid of cells over an image (patches, places of a feature map) in row-major order, after optional tokens such as `[CLS]`.
     Image {
-        /// Tokens in front of the first cell.
+        /// Tokens in front of the first cell. If a classifier reads the state of the first one, that is `[CLS]`.
         #[serde(default)]
         prefix: Tokens,
         /// Cells from top to bottom.

@@ -11,15 +11,10 @@
 
 use half::bf16;
 
+use crate::element::pair;
 use crate::simd::{Buffer, Kernel, Simd};
 
 use super::{context::Context, panel::width, plan::Segment, stored::Rows};
-
-/// Numbers `2c` and `2c + 1` in the bits of one `f32`.
-#[inline(always)]
-fn pair(low: bf16, high: bf16) -> f32 {
-    f32::from_bits(u32::from(low.to_bits()) | u32::from(high.to_bits()) << 16)
-}
 
 impl Rows<bf16> {
     /// The first `count` rows, as lines of pairs of dims in `to`; `dim` is even.

@@ -24,7 +24,7 @@ pub enum Storage {
     #[default]
     F32,
     /// bfloat16: 8 bits of mantissa. On machines that multiply bfloat16 ([`Level::has_pairs`]) what is multiplied with it is rounded to
-    /// bfloat16, too.
+    /// bfloat16, too: infinite beyond its largest number, 3.39e38.
     Bf16,
     /// Half precision: 11 bits of mantissa.
     F16,
@@ -42,8 +42,7 @@ impl Pair {
     pub(super) const ZERO: Self = Self(0.0);
 
     fn new(low: f32, high: f32) -> Self {
-        let bits = |x| u32::from(bf16::from_f32(x).to_bits());
-        Self(f32::from_bits(bits(low) | bits(high) << 16))
+        Self(element::pair(bf16::from_f32(low), bf16::from_f32(high)))
     }
 
     fn numbers(self) -> [bf16; 2] {
@@ -81,8 +80,6 @@ impl Kernel for Rounded<'_> {
 pub(super) trait Number: Copy + Send + Sync {
     /// Whether groups of [`GROUP`] lines have scales.
     const SCALED: bool;
-    /// Whether a lane holds two numbers.
-    const PAIRED: bool = false;
 
     /// `c + a b` of lanes as they are loaded; of pairs the sum of both products.
     ///
@@ -125,7 +122,6 @@ impl Number for i8 {
 
 impl Number for Pair {
     const SCALED: bool = false;
-    const PAIRED: bool = true;
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
         // SAFETY: the caller vouches for the memory, and a pair is an `f32`.

@@ -8,7 +8,7 @@
 //! Weights are packed once ([`Product`]), in `f32`, half precision or 8 bits. A step of generation multiplies a few rows with every
 //! weight, so it takes as long as the weights take to come from memory: all threads read them side by side (`helper.rs`). A prompt
 //! is many rows, which are divided among the threads. Products with bfloat16 are made in bfloat16 where the machine can
-//! ([`Level::has_pairs`](crate::simd::Level::has_pairs)), in twice the speed of `f32`.
+//! ([`Level::has_pairs`](crate::simd::Level::has_pairs)), twice as many numbers an instruction.
 //!
 //! ```text
 //! past:              | k v of state 0 | k v of state 1 | ..    a state for each position of each row, in the order of their steps

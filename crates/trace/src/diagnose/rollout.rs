@@ -5,7 +5,8 @@
 //!
 //! Row `i` of the result says what position `i` of the top layer took from every input. For a model
 //! with a class token, read the row of that token; for one that pools all positions by their mean, the
-//! mean of the rows ([`AttentionMap::mean_queries`], or [`AttentionMap::mean_of_queries`] where some positions are not pooled); for a language model, the last row.
+//! mean of the rows ([`AttentionMap::mean_queries`], or [`AttentionMap::mean_of_queries`] where some
+//! positions are not pooled); for a language model, the last row.
 //!
 //! Shapes: maps `[heads, length, length]`, lowest layer first, to one map `[1, length, length]`.
 //! Cost: `layers · length³`.

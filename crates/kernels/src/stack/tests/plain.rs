@@ -1,8 +1,24 @@
 //! The definition of a stack, in double precision, for one sequence.
 
+use std::cell::Cell;
+
 use super::*;
 
+thread_local! {
+    static ROUNDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `definition` gives where the inputs of its products are rounded to bfloat16, naively.
+pub(super) fn rounding<T>(definition: impl FnOnce() -> T) -> T {
+    ROUNDS.set(true);
+    let found = definition();
+    ROUNDS.set(false);
+    found
+}
+
 fn multiply(product: &Product, x: &[f64]) -> Vec<f64> {
+    let rounded: Vec<f64> = x.iter().map(|&x| bf16::from_f64(x).to_f64()).collect();
+    let x = if ROUNDS.get() { &rounded } else { x };
     let [inner, columns] = product.sizes();
     let mut column = vec![0.0; inner];
     // The bias is what zeros give.

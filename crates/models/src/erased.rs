@@ -157,14 +157,14 @@ any_module!(AnyQuestionAnswerer, QuestionAnswerer, DynQuestionAnswerer, None, {
     /// As [`QuestionAnswerer::vocabulary`].
     fn vocabulary(&self) -> Vocabulary;
     /// As [`QuestionAnswerer::forward`].
-    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> Tensor<2>;
+    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> QuestionLook;
     /// As [`QuestionAnswerer::look`].
     fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook;
 } {
     fn vocabulary(&self) -> Vocabulary {
         self.vocabulary()
     }
-    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> Tensor<2> {
+    fn forward(&self, images: Tensor<4>, questions: &QuestionBatch, noise: &mut DropoutRng) -> QuestionLook {
         self.forward(images, questions, noise)
     }
     fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook {

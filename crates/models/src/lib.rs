@@ -64,7 +64,7 @@ pub use generator::{AttentionMaps, DecoderState, Generator, Output, Packed, Scor
 pub use gnmt::GnmtConfig;
 pub use image::{
     Captioner, Detector, DetectorSizes, ImageClassifier, ImageSizes, QuestionAnswerer,
-    QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
+    QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy, guided_attention,
 };
 pub use lstmn_translation::LstmnTranslationConfig;
 pub use luong::LuongConfig;

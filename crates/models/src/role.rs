@@ -234,6 +234,13 @@ pub struct DetectorProperties {
     pub most_objects: usize,
 }
 
+/// What a configuration says of a model that answers questions about images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QuestionProperties {
+    /// Whether the model looks at the image.
+    pub looks: bool,
+}
+
 /// Declares roles: the type that holds any model, the trait of its models, their sizes and properties.
 macro_rules! roles {
     ($($any:ident: $models:ident, $sizes:ty, $properties:ty;)+) => { $(
@@ -256,7 +263,7 @@ roles! {
     AnyClassifier: Classifier, ClassifierSizes, ClassifierProperties;
     AnyImageClassifier: ImageClassifier, ImageSizes, ();
     AnyDetector: Detector, DetectorSizes, DetectorProperties;
-    AnyQuestionAnswerer: QuestionAnswerer, QuestionSizes, ();
+    AnyQuestionAnswerer: QuestionAnswerer, QuestionSizes, QuestionProperties;
 }
 
 impl Role for Captioner {

@@ -230,9 +230,9 @@ impl QuestionAnswerer {
         let model = followable(&self.model);
         let looks = vec![[1, 1, cells]; look.looks.len()];
         let (log_probability, calls) = of_maps(&model, &looks, || {
-            let logits = model.forward(read(&device), &batch(&device), &mut DropoutRng::none());
+            let found = model.forward(read(&device), &batch(&device), &mut DropoutRng::none());
             // Each answer has its own probability.
-            log_sigmoid(logits.narrow(1, answer, 1)).sum()
+            log_sigmoid(found.logits.narrow(1, answer, 1)).sum()
         })?;
         let found = WeightGradients::of_steps(&calls, 0, [looks.len(), cells]);
         Ok(Some((answers[answer].clone(), found, log_probability)))

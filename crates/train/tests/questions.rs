@@ -314,3 +314,43 @@ fn wrong_data_are_refused() {
     fs::write(folder.path().join("questions.json"), b"{\"questions\": 3}").unwrap();
     assert!(train(&[]).contains("questions.json"));
 }
+
+#[test]
+fn guided_attention_moves_the_last_look_onto_the_objects() {
+    let folder = tempdir().unwrap();
+    let inside = |name: &str, weight: &str| {
+        let recipe = recipe(SCENES, &[weight]);
+        let run = folder.path().join(name);
+        train(&recipe, &run, None, false).unwrap();
+        let answerer = Registry::default().question_answerer(&run, &Device::flex());
+        let answerer = answerer.unwrap();
+        let (asked, _) = Asked::read(&recipe, Split::Train).unwrap().unwrap();
+        let judged = asked.judge(
+            answerer.description(),
+            answerer.model(),
+            &Device::flex(),
+            &Alone,
+        );
+        judged.unwrap().scores.all.looking.inside()
+    };
+    let [alone, guided] = [("alone", "0.0"), ("guided", "1.0")]
+        .map(|(name, weight)| inside(name, &format!("training.guided_attention={weight}")));
+    assert!(guided > 1.5 * alone, "{alone} {guided}");
+}
+
+#[test]
+fn guided_attention_is_refused_where_nothing_is_known_of_objects() {
+    let refused = |text: &str, data: &str| {
+        let text = format!(
+            "[model]\nkind = \"vqa\"\n{text}[training]\nsteps = 1\nguided_attention = 0.5\n{data}"
+        );
+        let parsed = Registry::default().parse(&text, "vqa.toml", &[]);
+        parsed.unwrap_err().to_string()
+    };
+    let blind = refused("attention = \"question-only\"\n", "[data.scenes]");
+    assert!(blind.contains("training.guided_attention"), "{blind}");
+    assert!(blind.contains("sees no image"), "{blind}");
+    let files = "[data.questions.train]\nimages = \"a\"\nquestions = \"b\"\nannotations = \"c\"";
+    let unknown = refused("", files);
+    assert!(unknown.contains("0 without [data.scenes]"), "{unknown}");
+}

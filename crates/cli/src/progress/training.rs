@@ -24,10 +24,20 @@ pub struct Training {
     limits: Limits,
     /// The share that was done when this session began, for the time left.
     done_before: Option<f64>,
+    units: Units,
     /// What the last validation found, in words.
     last: Option<String>,
     /// The signature of BLEU, once it has been printed.
     signature: Option<String>,
+}
+
+/// What the numbers of a report mean.
+#[derive(Clone, Copy)]
+struct Units {
+    /// What the speed counts.
+    counted: &'static str,
+    /// Whether the loss is a mean over words, which has a perplexity.
+    of_words: bool,
 }
 
 /// When training ends at the latest.
@@ -69,6 +79,10 @@ impl Training {
                 seconds: minutes.map(|minutes| minutes * 60.0),
             },
             done_before: None,
+            units: Units {
+                counted: "tokens",
+                of_words: false,
+            },
             last: None,
             signature: None,
         }
@@ -79,6 +93,10 @@ impl Training {
         match event {
             Event::Started(started) => {
                 self.limits.updates = started.last_update;
+                self.units = Units {
+                    counted: started.counted,
+                    of_words: started.of_words,
+                };
                 self.started = Instant::now();
                 self.line(&describe(started));
                 if let Some(bar) = &self.bar {
@@ -137,7 +155,8 @@ impl Training {
     fn train(&mut self, metrics: &TrainMetrics) {
         let share = self.limits.share(metrics.step, metrics.seconds);
         let left = share.and_then(|share| self.time_left(share));
-        let text = numbers(metrics, self.limits.updates, self.last.as_deref(), left);
+        let last = self.last.as_deref();
+        let text = numbers(metrics, self.units, self.limits.updates, last, left);
         match &self.bar {
             Some(bar) => {
                 if let Some(share) = share {
@@ -243,6 +262,7 @@ fn vocabulary(started: &Started) -> String {
 /// The numbers of a report, the most wanted first: a narrow terminal cuts the line off.
 fn numbers(
     metrics: &TrainMetrics,
+    units: Units,
     last: Option<u64>,
     last_validation: Option<&str>,
     left: Option<Duration>,
@@ -252,14 +272,18 @@ fn numbers(
     let left = left.map_or_else(String::new, |left| {
         format!(", {:#} left", HumanDuration(left))
     });
+    let perplexity = match units.of_words {
+        true => format!(", perplexity {:.2}", metrics.perplexity),
+        false => String::new(),
+    };
     format!(
-        "update {}{of}{left}, loss {:.4}, perplexity {:.2}{quality}, epoch {}, rate {:.2e}, {:.0} tokens/s",
+        "update {}{of}{left}, loss {:.4}{perplexity}{quality}, epoch {}, rate {:.2e}, {:.0} {}/s",
         metrics.step,
         metrics.loss,
-        metrics.perplexity,
         metrics.epoch,
         metrics.learning_rate,
         metrics.tokens_per_second,
+        units.counted,
     )
 }
 
@@ -400,8 +424,13 @@ mod tests {
             tokens_per_second: 1830.4,
             seconds: 60.0,
         };
+        let words = Units {
+            counted: "tokens",
+            of_words: true,
+        };
         let text = numbers(
             &metrics,
+            words,
             Some(400),
             Some("BLEU 21.30"),
             Some(Duration::from_secs(480)),
@@ -410,6 +439,13 @@ mod tests {
             text,
             "update 120/400, 8m left, loss 2.5000, perplexity 12.18, BLEU 21.30, epoch 3, rate 1.00e-3, 1830 tokens/s"
         );
-        assert!(numbers(&metrics, None, None, None).starts_with("update 120, loss 2.5000"));
+        let images = Units {
+            counted: "images",
+            of_words: false,
+        };
+        assert_eq!(
+            numbers(&metrics, images, None, None, None),
+            "update 120, loss 2.5000, epoch 3, rate 1.00e-3, 1830 images/s"
+        );
     }
 }

@@ -38,6 +38,7 @@ pub use detr::DetrConfig;
 pub use map_attention::MapAttentionConfig;
 pub use questions::{
     QuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy,
+    guided_attention,
 };
 pub use residual_attention::ResidualAttentionConfig;
 pub use resnet::ResNetConfig;

@@ -71,17 +71,33 @@ pub trait QuestionAnswerer: Module + Sync + 'static {
     /// The vocabulary of its questions.
     fn vocabulary(&self) -> Vocabulary;
 
-    /// The scores of the answers before the `σ`, `[questions, answers]`, for `images [batch, channels, height, width]`. An image
-    /// is read once for all of its questions.
+    /// The scores of the answers to questions about `images [batch, channels, height, width]`, and what was looked at for them. An
+    /// image is read once for all of its questions.
     fn forward(
         &self,
         images: Tensor<4>,
         questions: &QuestionBatch,
         noise: &mut DropoutRng,
-    ) -> Tensor<2>;
+    ) -> QuestionLook;
 
-    /// The same without dropout, and what it looked at.
-    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook;
+    /// The same without dropout.
+    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook {
+        self.forward(images, questions, &mut DropoutRng::none())
+    }
+}
+
+/// Added to the weight inside an object, so that its logarithm is finite where there is none.
+const LEAST_INSIDE: f32 = 1e-6;
+
+/// The loss of weights that were to lie inside an object: `-Σ ln(Σ_i c_i α_i + 10^-6)`, summed over looks, `[1]`. `weights α` and
+/// `cover c`, the share of each region that is the object's, are `[looks, regions]`.
+///
+/// Liu, Mao, Sha and Yuille, *Attention Correctness in Neural Image Captioning*, AAAI 2017 (arXiv:1605.09553), who measure attention by
+/// `Σ_i c_i α_i` and supervise it; their loss is the cross-entropy with an even share for each region of the object, which asks for
+/// all of it. Here the weights may choose among its regions.
+pub fn guided_attention(weights: Tensor<2>, cover: Tensor<2>) -> Tensor<1> {
+    let inside = (weights * cover).sum_dim(1);
+    -(inside + LEAST_INSIDE).log().sum()
 }
 
 /// The loss of answers that are given independently of each other: `-Σ_a (s_a ln σ(x_a) + (1 - s_a) ln(1 - σ(x_a)))`, summed over

@@ -52,8 +52,13 @@ use super::{
     questions::{QuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes},
 };
 use crate::{
-    AnyQuestionAnswerer, batch::SourceBatch, error::ModelError, generator::expect_valid,
-    recurrent::index, role::ModelConfig, vocabulary::Vocabulary,
+    AnyQuestionAnswerer,
+    batch::SourceBatch,
+    error::ModelError,
+    generator::expect_valid,
+    recurrent::index,
+    role::{ModelConfig, QuestionProperties},
+    vocabulary::Vocabulary,
 };
 
 const LOOKS: Range<usize> = Range {
@@ -268,6 +273,12 @@ impl ModelConfig for VqaConfig {
             _ => self.backbone.layers(),
         }
     }
+
+    fn properties(&self) -> QuestionProperties {
+        QuestionProperties {
+            looks: !matches!(self.attention, RegionAttention::QuestionOnly),
+        }
+    }
 }
 
 /// Regions with their place, `[images, rows · columns, features + 10]`, and the grid.
@@ -411,20 +422,6 @@ impl Vqa {
         let q = last.into_iter().next().expect("a stack has a layer").hidden;
         dropout(q, self.dropout, noise)
     }
-
-    fn run(
-        &self,
-        images: Tensor<4>,
-        questions: &QuestionBatch,
-        noise: &mut DropoutRng,
-    ) -> QuestionLook {
-        let q = self.read(&questions.words, noise);
-        match &self.answering {
-            Answering::BottomUp(answering) => answering.answer(q, images, &questions.images),
-            Answering::Stacked(answering) => answering.answer(q, images, &questions.images),
-            Answering::QuestionOnly(answering) => answering.answer(q),
-        }
-    }
 }
 
 impl QuestionAnswerer for Vqa {
@@ -437,11 +434,12 @@ impl QuestionAnswerer for Vqa {
         images: Tensor<4>,
         questions: &QuestionBatch,
         noise: &mut DropoutRng,
-    ) -> Tensor<2> {
-        self.run(images, questions, noise).logits
-    }
-
-    fn look(&self, images: Tensor<4>, questions: &QuestionBatch) -> QuestionLook {
-        self.run(images, questions, &mut DropoutRng::none())
+    ) -> QuestionLook {
+        let q = self.read(&questions.words, noise);
+        match &self.answering {
+            Answering::BottomUp(answering) => answering.answer(q, images, &questions.images),
+            Answering::Stacked(answering) => answering.answer(q, images, &questions.images),
+            Answering::QuestionOnly(answering) => answering.answer(q),
+        }
     }
 }

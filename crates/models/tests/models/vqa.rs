@@ -1,9 +1,9 @@
 //! Models that answer questions about images: numbers against PyTorch (`../golden/vqa_golden.py`), and what must hold for any of them.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
     AnyModelConfig, AnyQuestionAnswerer, ModelConfig, QuestionAnswerer, QuestionBatch,
-    QuestionSizes, SourceBatch, Vocabulary, binary_cross_entropy,
+    QuestionSizes, SourceBatch, Vocabulary, binary_cross_entropy, guided_attention,
     image::{
         BackboneConfig, VqaConfig,
         vqa::{BottomUpConfig, RegionAttention, StackedConfig},
@@ -78,7 +78,9 @@ fn answers_looks_and_gradients_are_those_of_pytorch() {
             case.output(&format!("look.{place}"), weights);
         }
         assert_eq!(look.grid, if sees { [3, 2] } else { [0, 0] });
-        let logits = model.forward(images.clone(), &asked, &mut DropoutRng::none());
+        let logits = model
+            .forward(images.clone(), &asked, &mut DropoutRng::none())
+            .logits;
         case.output("logits", &logits);
         let third = 1.0 / 3.0;
         let targets = [
@@ -150,11 +152,11 @@ fn a_question_is_answered_as_alone_and_weights_sum_to_1() {
         let look = model.look(images.clone(), &batch);
         let together = numbers(&look.logits);
         let scores = model.forward(images.clone(), &batch, &mut DropoutRng::none());
-        assert_eq!(numbers(&scores), together, "{name}");
+        assert_eq!(numbers(&scores.logits), together, "{name}");
         for (row, question) in questions().into_iter().enumerate() {
             let image = images.clone().narrow(0, about[row], 1);
             let alone = on_inner(asked(&[question], vec![0]));
-            let alone = numbers(&model.forward(image, &alone, &mut DropoutRng::none()));
+            let alone = numbers(&model.look(image, &alone).logits);
             for (a, b) in alone.iter().zip(&together[row * 4..]) {
                 assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{name}: {a} {b}");
             }
@@ -177,8 +179,7 @@ fn only_models_that_see_depend_on_the_image() {
     for (name, config) in models() {
         let model = model(&config);
         let both = on_inner(asked(&[vec![5, 4], vec![5, 4]], vec![0, 1]));
-        let logits = model.forward(images(2), &both, &mut DropoutRng::none());
-        let rows = numbers(&logits);
+        let rows = numbers(&model.look(images(2), &both).logits);
         assert_eq!(rows[..4] == rows[4..], name == "question-only", "{name}");
     }
 }
@@ -234,4 +235,27 @@ fn impossible_sizes_are_refused() {
     let arrays = weights::collect(&model(&config));
     let refused = ModelConfig::without_values(&deep, &SIZES, &arrays, &device().inner());
     assert!(refused.unwrap_err().to_string().contains("layers is 193"));
+}
+
+#[test]
+fn guided_attention_is_the_logarithm_of_the_weight_inside() {
+    let device = Device::flex().autodiff();
+    let weights = [[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 1.0, 0.0]];
+    let weights = Tensor::<2>::from_data(weights, &device).require_grad();
+    let cover = Tensor::<2>::from_data([[1.0, 0.5, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]], &device);
+    let loss = guided_attention(weights.clone(), cover);
+    let expected = -(0.625f32 + 1e-6).ln() - 1e-6f32.ln();
+    let found = loss.clone().into_scalar::<f32>();
+    assert!((found - expected).abs() < 1e-5 * expected, "{found}");
+    let gradients = loss.backward();
+    let gradient = numbers(&weights.grad(&gradients).unwrap());
+    let slopes = [1.0, 0.5, 0.0, 0.0].map(|cover| -cover / (0.625 + 1e-6));
+    // Where nothing is inside the gradient is large, and finite.
+    let steep = [1.0, 1.0, 0.0, 0.0].map(|cover| -cover * 1e6);
+    for (found, expected) in gradient.iter().zip([slopes, steep].concat()) {
+        assert!(
+            (found - expected).abs() <= 1e-4 * expected.abs(),
+            "{found} {expected}"
+        );
+    }
 }

@@ -46,6 +46,10 @@ pub struct Started {
     pub parameters: usize,
     /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images", "captions" or "images with questions".
     pub examples: &'static str,
+    /// What [`TrainMetrics::tokens_per_second`] counts: "tokens" or "images".
+    pub counted: &'static str,
+    /// Whether [`TrainMetrics::perplexity`] says something: the loss is a mean over words.
+    pub of_words: bool,
     /// How many of them are trained on, and what was left out.
     pub corpus: FilterReportSummary,
     /// How many of them the validation set has.
@@ -122,7 +126,7 @@ pub struct TrainMetrics {
     pub learning_rate: f64,
     /// The mean norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// Target tokens per second; of labelled sentences, their own tokens.
+    /// Target tokens per second; of labelled sentences, their own tokens; of images without text, images.
     pub tokens_per_second: f64,
     /// Seconds of training so far, resumed ones included.
     pub seconds: f64,

@@ -585,6 +585,8 @@ impl<'a, T: Task> Session<'a, T> {
             model: self.recipe.model.kind.to_owned(),
             parameters: self.model().num_params(),
             examples: contents.examples,
+            counted: T::COUNTED,
+            of_words: T::PERPLEXITY,
             corpus: contents.filtered.into(),
             validation_pairs: contents.validation,
             vocabulary: contents.tokenizers.map(|tokenizers| Vocabularies {

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
-use regard_config::{COUNT, Check, FRACTION, POSITIVE, PROBABILITY, Range, config};
+use regard_config::{COUNT, Check, FRACTION, NOT_NEGATIVE, POSITIVE, PROBABILITY, Range, config};
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -51,6 +51,9 @@ config! {
         start: Option<PathBuf> = None, example "\"runs/language-model\"";
         /// Weights that are not trained: those whose names begin so.
         frozen: Option<String> = None, example "\"transformer\"";
+        /// Weight of the loss that pulls the last look to what a question asks for, 0 for none; for drawn scenes, whose objects are
+        /// known (Liu et al. 2017, arXiv:1605.09553).
+        guided_attention: f64 = 0.0, in NOT_NEGATIVE;
         /// Feeding the decoder its own words; teacher forcing if left out.
         [table] scheduled_sampling: Option<ScheduledSampling> = None;
     }

@@ -175,6 +175,7 @@ impl Task for Captioning {
         "batch.tokens",
         "batch.pool",
         "training.scheduled_sampling",
+        "training.guided_attention",
         "validation.tokenizer",
         "validation.lowercase",
         "translate.max_source_tokens",
@@ -182,6 +183,7 @@ impl Task for Captioning {
         "translate.max_length.factor",
         "translate.max_length.extra",
     ]];
+    const PERPLEXITY: bool = true;
     type Model = Captioner;
     type Description = Description;
     type Data = Data;

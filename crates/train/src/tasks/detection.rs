@@ -458,8 +458,10 @@ impl Task for Detection {
             "batch.tokens",
             "batch.pool",
             "training.label_smoothing",
+            "training.guided_attention",
         ],
     ];
+    const COUNTED: &'static str = "images";
     type Model = AnyDetector;
     type Description = Description;
     type Data = Data;

@@ -211,8 +211,10 @@ impl Task for ImageClassification {
             "data.captions",
             "batch.tokens",
             "batch.pool",
+            "training.guided_attention",
         ],
     ];
+    const COUNTED: &'static str = "images";
     type Model = AnyImageClassifier;
     type Description = Description;
     type Data = Data;

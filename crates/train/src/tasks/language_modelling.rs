@@ -326,6 +326,7 @@ impl Task for LanguageModelling {
     const UNREAD: &'static [&'static [&'static str]] =
         &[OF_TRANSLATION, OF_IMAGES, &["data.filter", "data.labelled"]];
     const BY_LOSS: bool = true;
+    const PERPLEXITY: bool = true;
     type Model = AnyTextModel;
     type Description = Description;
     type Data = Data;

@@ -57,6 +57,12 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// Whether the loss decides which model is the best, whatever the recipe says.
     const BY_LOSS: bool = false;
 
+    /// What the speed of training counts ([`BatchLoss::tokens`]).
+    const COUNTED: &'static str = "tokens";
+
+    /// Whether the loss is a mean over words, so that its exponential is a perplexity.
+    const PERPLEXITY: bool = false;
+
     /// The models that are trained.
     type Model: Role;
 
@@ -207,13 +213,14 @@ const OF_TRANSLATION: &[&str] = &[
     "translate",
 ];
 
-/// Sections that only models of images read.
+/// What only models of images read.
 const OF_IMAGES: &[&str] = &[
     "data.images",
     "data.scenes",
     "data.captions",
     "data.questions",
     "data.objects",
+    "training.guided_attention",
 ];
 
 /// What `read` makes of examples, by their numbers below `count`, on all threads; and how many were left out as `broken` allows.

@@ -7,10 +7,12 @@
 //! s_a   min(people who gave answer a / 3, 1): 1 where an answer is known (Teney et al. 2018, section 3.6)
 //! loss  mean over questions of -Σ_a (s_a ln p_a + (1 - s_a) ln(1 - p_a))
 //! ```
+//! With `training.guided_attention = λ` the loss has `λ` times the mean of [`guided_attention`] over the questions whose object is known:
+//! the last look is pulled to its pixels.
 
 use std::collections::{BTreeMap, HashMap};
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
 use regard_config::Check;
 use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
@@ -20,7 +22,7 @@ use regard_images::{
 };
 use regard_models::{
     AnyQuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, RoleOf, SourceBatch,
-    binary_cross_entropy,
+    binary_cross_entropy, guided_attention,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
@@ -310,13 +312,9 @@ impl AnswerScores {
     /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`.
     fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
         let accuracy = vqa_accuracy(answer, &question.answers);
-        let seen = look.zip(spoken_of(shown, question)).map(|(look, objects)| {
-            let size = [shown.image.height(), shown.image.width()];
-            let cells = objects.map(|object| {
-                CellMask::new(size, object, look.grid)
-                    .expect("the mask is that of the image, whose pixels are finer than the grid")
-            });
-            (look.weights, cells)
+        let seen = look.and_then(|look| {
+            let cells = spoken_of(shown, question)?.map(|object| cells(shown, object, look.grid));
+            Some((look.weights, cells))
         });
         let of_kind = self.kinds.entry(question.kind.clone()).or_default();
         for scores in [&mut self.all, of_kind] {
@@ -355,6 +353,39 @@ fn spoken_of(shown: &Shown, question: &Question) -> Option<[Vec<bool>; 2]> {
         .map(|(y, x)| masks.iter().any(|mask| mask.get(y, x)));
     let boxed = places.map(|(y, x)| boxes.iter().any(|bounds| bounds.covers(y, x)));
     Some([pixels.collect(), boxed.collect()])
+}
+
+/// The cells of a `grid` over an image in which an object of the image lies.
+fn cells(shown: &Shown, object: Vec<bool>, grid: [usize; 2]) -> CellMask {
+    let size = [shown.image.height(), shown.image.width()];
+    CellMask::new(size, object, grid)
+        .expect("the mask is that of the image, whose pixels are finer than the grid")
+}
+
+/// The mean of [`guided_attention`] over the questions about images whose object is known, by the weights `[questions, regions]` of
+/// their last look.
+fn guided(shown: &[Shown], weights: &Tensor<2>, grid: [usize; 2]) -> Term {
+    let device = weights.device();
+    let covers = shown.par_iter().flat_map_iter(|shown| {
+        shown.questions.iter().map(|question| {
+            let [pixels, _] = spoken_of(shown, question)?;
+            Some(cells(shown, pixels, grid))
+        })
+    });
+    let covers: Vec<Option<CellMask>> = covers.collect();
+    let known = (0..).zip(&covers).filter(|(_, cover)| cover.is_some());
+    let rows: Vec<i32> = known.map(|(row, _)| row).collect();
+    let count = rows.len();
+    if count == 0 {
+        return Term::new(Tensor::zeros([1], &device), 0);
+    }
+    let cover = covers.iter().flatten().flat_map(CellMask::cover);
+    let cover: Vec<f32> = cover.map(|&share| share as f32).collect();
+    let cover = TensorData::new(cover, [count, grid[0] * grid[1]]);
+    let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [count]), &device);
+    let weights = weights.clone().select(0, rows);
+    let loss = guided_attention(weights, Tensor::from_data(cover, &device));
+    Term::new(loss / count as f64, count)
 }
 
 /// What the metadata of a file say of its answers and images.
@@ -414,6 +445,17 @@ impl Task for VisualQuestions {
                 "one of the two",
             ),
             _ => {}
+        }
+        if recipe.training.guided_attention > 0.0 {
+            let found = format!("found {}", recipe.training.guided_attention);
+            let config = self.0.of(&*recipe.model.config);
+            if recipe.data.scenes.is_none() {
+                let expected = "0 without [data.scenes], whose objects are known";
+                check.fail("training.guided_attention", found, expected);
+            } else if !config.properties().looks {
+                let expected = "0 for a model that sees no image";
+                check.fail("training.guided_attention", found, expected);
+            }
         }
         if recipe.validation.measure == Some(Measure::Bleu) {
             let expected = "\"accuracy\" or \"loss\" for this kind of model";
@@ -532,11 +574,20 @@ impl Task for VisualQuestions {
             DropoutRng::seeded(random.next_u64()).of_rows(first..first + count(own), count(&shown));
         let batch = data.reader.batch(own, model, update.training);
         let questions = batch.questions.images.len();
-        let logits = model.forward(batch.images, &batch.questions, &mut noise);
-        let loss = binary_cross_entropy(logits, batch.targets);
+        let found = model.forward(batch.images, &batch.questions, &mut noise);
+        let loss = binary_cross_entropy(found.logits, batch.targets);
+        let mut terms = vec![Term::new(loss.clone() / questions.max(1) as f64, questions)];
+        let weight = update.recipe.training.guided_attention;
+        if let (true, Some(last)) = (weight > 0.0, found.looks.last()) {
+            let Term { mean, count } = guided(own, last, found.grid);
+            terms.push(Term {
+                mean: mean * weight,
+                count,
+            });
+        }
         BatchLoss {
-            negative_log_likelihood: f64::from(loss.clone().into_scalar::<f32>()),
-            terms: vec![Term::new(loss / questions.max(1) as f64, questions)],
+            negative_log_likelihood: f64::from(loss.into_scalar::<f32>()),
+            terms,
             predictions: questions,
             tokens: batch.tokens,
             baseline: None,

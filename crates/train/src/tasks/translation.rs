@@ -58,6 +58,7 @@ impl Task for Translation {
     const DOES: &'static str = "translates";
     const UNREAD: &'static [&'static [&'static str]] =
         &[OF_IMAGES, &["data.labelled", "data.text"]];
+    const PERPLEXITY: bool = true;
     type Model = AnyGenerator;
     type Description = Description;
     type Data = Data;

@@ -73,6 +73,32 @@ layers = 2
 dropout = { embedding = 0.2, layers = 0.2, annotation = 0.1, output = 0.2 }
 "#;
 
+/// Questions of which some speak of objects that are known, and some do not.
+const GUIDED_QUESTIONS: &str = r#"
+[model]
+kind = "vqa"
+embedding = 8
+hidden = 16
+dropout = 0.2
+[model.backbone]
+channels = 4
+[data.scenes]
+train = 40
+valid = 6
+size = 32
+questions = 5
+[batch]
+sentences = 6
+[schedule]
+kind = "constant"
+learning_rate = 0.003
+[training]
+steps = 24
+validate_every = 12
+log_every = 1
+guided_attention = 0.5
+"#;
+
 fn parse(text: &str, overrides: &[&str]) -> Recipe {
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
     let parsed = Registry::default().parse(text, "ranks.toml", &overrides);
@@ -219,6 +245,23 @@ fn translation_by_luong() {
 fn sampled_inputs() {
     let sampled = ["training.scheduled_sampling={ final_probability = 0.5, decay_steps = 4 }"];
     assert_joined(&format!("{RNNSEARCH}{REVERSE}"), &sampled);
+}
+
+/// Batch norm has moments of each rank's own images, so that the losses of one process are not those of several; the bits of several are
+/// the same from run to run, where a rank has nothing to do as well.
+#[test]
+fn questions_with_guided_attention() {
+    for sentences in [6, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe = parse(GUIDED_QUESTIONS, &[&format!("batch.sentences={sentences}")]);
+        let path = |name: &str| folder.path().join(name);
+        for name in ["once", "again"] {
+            run(3, &recipe, &path(name));
+        }
+        assert_eq!(numbers(&path("once")), numbers(&path("again")));
+        let model = |name| bits(&path(name), "model.safetensors");
+        assert_eq!(model("once"), model("again"));
+    }
 }
 
 /// A batch of fewer rows than ranks: one has nothing to do.

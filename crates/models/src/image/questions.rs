@@ -95,6 +95,9 @@ const LEAST_INSIDE: f32 = 1e-6;
 /// Liu, Mao, Sha and Yuille, *Attention Correctness in Neural Image Captioning*, AAAI 2017 (arXiv:1605.09553), who measure attention by
 /// `Σ_i c_i α_i` and supervise it; their loss is the cross-entropy with an even share for each region of the object, which asks for
 /// all of it. Here the weights may choose among its regions.
+///
+/// # Panics
+/// If the two have different shapes.
 pub fn guided_attention(weights: Tensor<2>, cover: Tensor<2>) -> Tensor<1> {
     let inside = (weights * cover).sum_dim(1);
     -(inside + LEAST_INSIDE).log().sum()

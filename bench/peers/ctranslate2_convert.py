@@ -18,7 +18,9 @@ from ctranslate2.specs import common_spec
 from safetensors import safe_open
 
 PADDING, START, END, UNKNOWN = 0, 1, 2, 3
-ACTIVATIONS = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU}
+ACTIVATIONS = {
+    "relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU, "swiglu": common_spec.Activation.SWISH,
+}
 
 
 def described(model):
@@ -41,14 +43,13 @@ def read(path):
         arrays = {name.removeprefix("Transformer."): file.get_tensor(name) for name in file.keys()}
     able = (
         kind == "transformer"
-        and config["positions"] == "sinusoidal"
+        and config["positions"] in ("sinusoidal", "rotary")
         and config.get("window") is None
         and config.get("key_value_heads") in (None, config["heads"])
-        and config["norm"] == "layer"
         and config["activation"] in ACTIVATIONS
     )
     if not able:
-        sys.exit(f"ctranslate2_convert.py: converts sinusoidal positions, layer norm, ReLU or GELU only; got {config}")
+        sys.exit(f"ctranslate2_convert.py: converts sinusoidal or rotary positions, ReLU, GELU or SwiGLU only; got {config}")
     return sizes, config, {name: array.astype(numpy.float32) for name, array in arrays.items()}
 
 
@@ -63,15 +64,25 @@ class Weights:
             return default
         return numpy.ascontiguousarray(self.arrays.pop(name))
 
-    def linear(self, spec, *names):
-        """x W of regard is W x of CTranslate2; several matrices are put side by side."""
+    def joined(self, *names):
+        """x W of regard is W x of CTranslate2; several matrices are put side by side. The weight and the bias."""
         pairs = [(self.take(f"{name}.weight").T, f"{name}.bias") for name in names]
-        spec.weight = numpy.ascontiguousarray(numpy.concatenate([weight for weight, _ in pairs]))
         biases = [self.take(bias, numpy.zeros(len(weight), numpy.float32)) for weight, bias in pairs]
-        spec.bias = numpy.concatenate(biases)
+        return numpy.concatenate([weight for weight, _ in pairs]), numpy.concatenate(biases)
+
+    def linear(self, spec, *names):
+        weight, spec.bias = self.joined(*names)
+        spec.weight = numpy.ascontiguousarray(weight)
+
+    def gated(self, gate, other, name):
+        """The two halves of a product: one goes through the activation, and is multiplied by the other."""
+        for spec, weight, bias in zip((gate, other), *(numpy.split(both, 2) for both in self.joined(name))):
+            spec.weight, spec.bias = numpy.ascontiguousarray(weight), bias
 
     def norm(self, spec, name):
-        spec.gamma, spec.beta = self.take(f"{name}.weight"), self.take(f"{name}.bias")
+        spec.gamma = self.take(f"{name}.weight")
+        if f"{name}.bias" in self.arrays:
+            spec.beta = self.take(f"{name}.bias")
 
 
 def sinusoids(length, size):
@@ -85,9 +96,14 @@ def convert(path, folder, longest=1024):
     sizes, config, arrays = read(path)
     weights = Weights(arrays)
     pre_norm, size = config["norm_place"] == "pre", config["d_model"]
-    spec = ctranslate2.specs.TransformerSpec.from_config(
-        (config["encoder_layers"], config["decoder_layers"]), config["heads"], pre_norm=pre_norm,
-        activation=ACTIVATIONS[config["activation"]],
+    rotary, gated = config["positions"] == "rotary", config["activation"] == "swiglu"
+    options = {"pre_norm": pre_norm, "activation": ACTIVATIONS[config["activation"]], "ffn_glu": gated, "rms_norm": config["norm"] == "rms"}
+    if rotary:
+        # All features of a head (0), in two halves.
+        options |= {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": config["rotary_base"]}
+    spec = ctranslate2.specs.TransformerSpec(
+        ctranslate2.specs.TransformerEncoderSpec(config["encoder_layers"], config["heads"], **options),
+        ctranslate2.specs.TransformerDecoderSpec(config["decoder_layers"], config["heads"], **options),
     )
     target = weights.take("tables.target.weight")
     spec.encoder.embeddings[0].weight = weights.take("tables.source.weight", target)
@@ -100,7 +116,11 @@ def convert(path, folder, longest=1024):
     for name in ("encoder", "decoder"):
         stack = getattr(spec, name)
         stack.scale_embeddings = True
-        stack.position_encodings.encodings = sinusoids(longest, size)
+        if not rotary:
+            stack.position_encodings.encodings = sinusoids(longest, size)
+        elif name == "encoder":
+            # Without a table the encoder would add sinusoids.
+            stack.position_encodings.encodings = numpy.zeros((longest, size), numpy.float32)
         if pre_norm:
             weights.norm(stack.layer_norm, f"{name}.norm")
         for number, part in enumerate(stack.layer):
@@ -115,7 +135,11 @@ def convert(path, folder, longest=1024):
                 weights.linear(cross.linear[1], f"{separate}.key", f"{separate}.value")
                 weights.linear(cross.linear[2], f"{path}.cross_attention.output")
                 weights.norm(cross.layer_norm, f"{path}.cross_block.norm")
-            weights.linear(part.ffn.linear_0, f"{path}.feed_forward.inner")
+            inner = f"{path}.feed_forward.inner"
+            if gated:
+                weights.gated(part.ffn.linear_0, part.ffn.linear_0_noact, inner)
+            else:
+                weights.linear(part.ffn.linear_0, inner)
             weights.linear(part.ffn.linear_1, f"{path}.feed_forward.outer")
             weights.norm(part.ffn.layer_norm, f"{path}.feed_forward_block.norm")
     if weights.arrays:

@@ -71,6 +71,7 @@ pub mod optim;
 pub mod pointwise;
 pub mod pool;
 mod position;
+mod prefetch;
 mod problem;
 pub mod reference;
 pub mod resize;

@@ -47,7 +47,8 @@ impl Axis {
         let (stride, padding) = (c.stride[a], c.padding[a]);
         // One for each of the first positions.
         let from = |first: usize| {
-            let taps = (0..c.kernel[a]).filter_map(|j| {
+            // In the order of the positions that are read.
+            let taps = (0..c.kernel[a]).rev().filter_map(|j| {
                 let shift = (first + padding) as isize - (j * c.dilation[a]) as isize;
                 (shift % stride as isize == 0).then(|| (j, shift / stride as isize))
             });
@@ -244,11 +245,14 @@ impl Layout {
                 let plane = planes.next().expect("a plane for each pair of residues");
                 let start = self.reach[1][0] * x.stride as isize + x_residue as isize;
                 let columns = x.line(start, self.width);
-                plane[..rows.before * self.row].fill(0.0);
+                if rows.count < self.lines || columns.count < self.width {
+                    // At once: a call for the few zeros beside each line would take as long as the line.
+                    plane.fill(0.0);
+                }
                 for index in 0..rows.count {
                     let from = (rows.from + index * y.stride) * x.input + columns.from;
-                    let line = &mut plane[(rows.before + index) * self.row..][..self.width];
-                    let (to, after) = line[columns.before..].split_at_mut(columns.count);
+                    let to = (rows.before + index) * self.row + columns.before;
+                    let to = &mut plane[to..][..columns.count];
                     match x.stride {
                         1 => copy(channel.get(from..from + to.len()).unwrap_or(&[]), to),
                         stride => {
@@ -256,17 +260,7 @@ impl Layout {
                             to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
                         }
                     }
-                    after.fill(0.0);
-                    line[..columns.before].fill(0.0);
                 }
-                let used = (rows.before + rows.count) * self.row;
-                let last = used
-                    + if rows.count > 0 {
-                        self.width - self.row
-                    } else {
-                        0
-                    };
-                plane[last.min(self.plane)..].fill(0.0);
             }
         }
     }

@@ -7,14 +7,14 @@ use super::{
     geometry::{Axis, Layout},
     tile::{PANEL, Positions, STRIP},
 };
+use crate::prefetch::Prefetch;
 use crate::simd::{self, Kernel, Level, Simd, run};
 
-/// Numbers that a task keeps in the second-level cache: the padded copy and the sums.
-const TASK_NUMBERS: usize = 96 * 1024;
-/// Taps and channels whose inputs and weights a panel finds in the first-level cache.
+/// Numbers that a task keeps in the second-level cache: the padded copy of its inputs, and its sums or the transposed gradient.
+pub(super) const TASK_NUMBERS: usize = 144 * 1024;
+/// Taps and channels whose inputs and weights a panel finds in the first-level cache, and whose products are summed before they are
+/// added to the others.
 const BLOCK_TAPS: usize = 160;
-/// The same for the gradient of the input: short sums of small numbers round less.
-const BLOCK_TAPS_BACKWARD: usize = 24;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
@@ -114,8 +114,6 @@ pub(super) struct Correlation<'a> {
     input_size: [usize; 2],
     output_size: [usize; 2],
     phases: Vec<Phase>,
-    /// Taps and channels whose products are summed before they are added to the others.
-    block_taps: usize,
     /// `[groups · outputs]`
     bias: Option<&'a [f32]>,
     /// Multiply-adds, roughly.
@@ -139,7 +137,6 @@ impl<'a> Correlation<'a> {
             input_size: c.size,
             output_size: size,
             phases: Phase::all(c, Pass::Forward, axes, weight),
-            block_taps: BLOCK_TAPS,
             bias,
             products: c.products(size),
         }
@@ -156,7 +153,6 @@ impl<'a> Correlation<'a> {
             input_size: size,
             output_size: c.size,
             phases: Phase::all(c, Pass::Backward, axes, weight),
-            block_taps: BLOCK_TAPS_BACKWARD,
             bias: None,
             products: c.products(size),
         }
@@ -185,6 +181,7 @@ struct Task<'a> {
 struct Scratch {
     source: Vec<f32>,
     sums: Vec<f32>,
+    prefetch: Prefetch,
 }
 
 impl Correlation<'_> {
@@ -269,8 +266,8 @@ impl Kernel for Work<'_, '_> {
                 self.task.maps[output].fill(value);
             }
         }
-        for phase in &self.correlation.phases {
-            self.phase(s, phase);
+        for (index, phase) in self.correlation.phases.iter().enumerate() {
+            self.phase(s, phase, index == 0);
         }
     }
 }
@@ -282,8 +279,51 @@ impl Work<'_, '_> {
         self.correlation.bias.map_or(0.0, |bias| bias[channel])
     }
 
+    /// Plans prefetches of what the task will write, and of what the next one reads, which is likely to be this thread's too.
+    fn plan_prefetches(&mut self, blocks: usize) {
+        let prefetch = &mut self.scratch.prefetch;
+        prefetch.clear();
+        let Correlation {
+            inputs,
+            groups,
+            input_size: [height, width],
+            output_size,
+            ..
+        } = *self.correlation;
+        let Task {
+            image,
+            group,
+            rows: [from, to],
+            ref maps,
+        } = self.task;
+        let next = (image * groups + group + 1) * inputs * height * width;
+        if to - from == output_size[0] {
+            // Maps of an image lie one after the other.
+            let numbers = maps.iter().map(|map| map.len()).sum();
+            prefetch.add_run(maps[0].as_ptr(), numbers, true);
+            let first = self.x.as_ptr().wrapping_add(next);
+            prefetch.add_run(first, inputs * height * width, false);
+        } else {
+            for map in maps {
+                prefetch.add_run(map.as_ptr(), map.len(), true);
+            }
+            // The rows of the input that go with the same number of rows of the output.
+            let row = |row: usize| row.saturating_mul(height) / output_size[0];
+            let (maps, first) = match to < output_size[0] {
+                true => (next - inputs * height * width, row(to)),
+                false => (next, 0),
+            };
+            for channel in 0..inputs {
+                let first = maps + (channel * height + first) * width;
+                let first = self.x.as_ptr().wrapping_add(first);
+                prefetch.add_run(first, row(to - from) * width, false);
+            }
+        }
+        prefetch.spread(blocks);
+    }
+
     #[inline(always)]
-    fn phase<S: Simd>(&mut self, s: S, phase: &Phase) {
+    fn phase<S: Simd>(&mut self, s: S, phase: &Phase, first_phase: bool) {
         let Correlation {
             inputs,
             outputs,
@@ -298,8 +338,9 @@ impl Work<'_, '_> {
         }
         let taps = phase.taps();
         let rows = to - from;
+        let first_row = self.task.rows[0];
         let place = |row: usize| {
-            let row = y.first + y.step * (from + row) - self.task.rows[0];
+            let row = y.first + y.step * (from + row) - first_row;
             row * output_size[1] + x.first
         };
         let layout = Layout::new([y, x], rows);
@@ -308,7 +349,7 @@ impl Work<'_, '_> {
         let stride = positions.next_multiple_of(S::LANES);
 
         // The inputs, with room for a panel that reaches beyond the last position.
-        let Scratch { source, sums } = &mut *self.scratch;
+        let Scratch { source, .. } = &mut *self.scratch;
         grow(source, inputs * layout.channel + panel);
         let plane = input_size[0] * input_size[1];
         let first = (self.task.image * self.correlation.groups + self.task.group) * inputs;
@@ -329,10 +370,22 @@ impl Work<'_, '_> {
             );
         }
 
+        let in_block = (BLOCK_TAPS / taps).clamp(1, inputs);
+        let strips = outputs.div_ceil(STRIP);
+        match first_phase {
+            true => {
+                self.plan_prefetches(inputs.div_ceil(in_block) * stride.div_ceil(panel) * strips)
+            }
+            false => self.scratch.prefetch.clear(),
+        }
+        let Scratch {
+            source,
+            sums,
+            prefetch,
+        } = &mut *self.scratch;
         grow(sums, outputs * stride);
         let offsets = layout.offsets([y, x]);
-        let in_block = (self.correlation.block_taps / taps).clamp(1, inputs);
-        let of_group = outputs.div_ceil(STRIP) * inputs * taps * STRIP;
+        let of_group = strips * inputs * taps * STRIP;
         let weights = &phase.weights.0[self.task.group * of_group..][..of_group];
         let mut all = Vec::with_capacity(in_block * taps);
         for start in (0..inputs).step_by(in_block) {
@@ -362,6 +415,7 @@ impl Work<'_, '_> {
                         stride,
                         add: start > 0,
                     };
+                    prefetch.some(s);
                     match (stride - position).min(panel) / S::LANES {
                         1 => tile.run::<S, 1>(s),
                         2 => tile.run::<S, 2>(s),

@@ -9,6 +9,7 @@
 //! Sums are taken block by block, each in the order of its taps or positions, and the blocks are added in order. So the bits do not
 //! depend on the tile.
 
+use crate::prefetch::Prefetch;
 use crate::simd::Simd;
 
 /// Vectors of lanes in a panel.
@@ -99,6 +100,8 @@ pub(super) struct Taps<'a> {
     pub(super) gradient: &'a [f32],
     /// `[taps, width]`
     pub(super) sums: &'a mut [f32],
+    /// Memory that is requested meanwhile, some of it for each tile.
+    pub(super) prefetch: &'a mut Prefetch,
 }
 
 impl Taps<'_> {
@@ -126,6 +129,7 @@ impl Taps<'_> {
 
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, s: S, tap: usize) {
+        self.prefetch.some(s);
         let width = VECTORS * S::LANES;
         let sums = &mut self.sums[tap * width..][..ROWS * width];
         let positions = self.gradient.len() / width;

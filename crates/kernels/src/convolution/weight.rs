@@ -10,18 +10,17 @@ use rayon::prelude::*;
 use super::{
     Convolution,
     geometry::{Axis, Layout},
-    input::{copy, grow, kernel_places},
+    input::{TASK_NUMBERS, copy, grow, kernel_places},
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
+use crate::prefetch::Prefetch;
 use crate::simd::{Kernel, Level, Simd, run};
 
 /// Tasks that a pass is cut into, at least, if there are as many images.
 const TASKS: usize = 16;
-/// Numbers that a task keeps in the second-level cache: the padded copy and the transposed gradient.
-const TASK_NUMBERS: usize = 96 * 1024;
 /// Positions whose products are summed before they are added to the others: short sums of small numbers round less.
-const BLOCK_POSITIONS: usize = 32;
+const BLOCK_POSITIONS: usize = 128;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
@@ -168,7 +167,16 @@ impl Work<'_> {
         let positions = self.size[0] * self.size[1];
         let of_row = Layout::new([y, x], 1).of_row() * inputs + width * x.count;
         let in_block = (TASK_NUMBERS / of_row).clamp(1, y.count);
+        let in_block = y.count.div_ceil(y.count.div_ceil(in_block));
+        let outputs = self.outputs[1] - self.outputs[0];
+        // Where the maps of an image begin.
+        let x_of = |image: usize| (image * self.c.groups + self.group) * inputs * plane;
+        let d_y_of = |image: usize| {
+            let of_group = self.c.outputs / self.c.groups * self.group;
+            (image * self.c.outputs + of_group + self.outputs[0]) * positions
+        };
         let (mut source, mut gradient, mut all) = (vec![], vec![], vec![]);
+        let mut prefetch = Prefetch::default();
         for first in (0..y.count).step_by(in_block) {
             let rows = in_block.min(y.count - first);
             let layout = Layout::new([y, x], rows);
@@ -183,11 +191,13 @@ impl Work<'_> {
             }
             let count = (rows - 1) * layout.row + x.count;
             grow(&mut source, inputs * layout.channel);
+            // What no output has stays 0 from image to image.
+            gradient.clear();
+            gradient.resize(count * width, 0.0);
             for image in self.images[0]..self.images[1] {
-                let from = (image * self.c.groups + self.group) * inputs;
                 let channels = source.chunks_exact_mut(layout.channel).take(inputs);
                 for (channel, to) in channels.enumerate() {
-                    let from = &self.x[(from + channel) * plane..][..plane];
+                    let from = &self.x[x_of(image) + channel * plane..][..plane];
                     layout.fill(
                         [y, x],
                         first,
@@ -197,15 +207,28 @@ impl Work<'_> {
                         |from, to| copy(s, from, to),
                     );
                 }
-                let from = image * self.c.outputs + self.c.outputs / self.c.groups * self.group;
-                let maps = &self.d_y[(from + self.outputs[0]) * positions..];
-                gradient.clear();
-                gradient.resize(count * width, 0.0);
-                let outputs = self.outputs[1] - self.outputs[0];
+                let maps = &self.d_y[d_y_of(image)..];
                 for row in 0..rows {
                     let to = &mut gradient[row * layout.row * width..][..x.count * width];
                     let place = (y.first + first + row) * self.size[1] + x.first;
                     transpose(s, &maps[place..], positions, outputs, to, width);
+                }
+                prefetch.clear();
+                if image + 1 < self.images[1] {
+                    // The same rows of the next image.
+                    let (row, number) = (first * y.stride, rows * y.stride);
+                    for channel in 0..inputs {
+                        let at = x_of(image + 1) + channel * plane + row * map_width;
+                        let start = self.x.as_ptr().wrapping_add(at);
+                        prefetch.add_run(start, number * map_width, false);
+                    }
+                    for output in 0..outputs {
+                        let row = (y.first + first) * self.size[1];
+                        let at = d_y_of(image + 1) + output * positions + row;
+                        let start = self.d_y.as_ptr().wrapping_add(at);
+                        prefetch.add_run(start, rows * self.size[1], false);
+                    }
+                    prefetch.spread(count.div_ceil(BLOCK_POSITIONS) * all.len().div_ceil(8));
                 }
                 for (block, gradient) in gradient.chunks(BLOCK_POSITIONS * width).enumerate() {
                     let mut taps = Taps {
@@ -213,6 +236,7 @@ impl Work<'_> {
                         offsets: &all,
                         gradient,
                         sums: self.sums,
+                        prefetch: &mut prefetch,
                     };
                     taps.run::<S, VECTORS>(s);
                 }

@@ -37,6 +37,7 @@ use half::bf16;
 use crate::{
     element::{Element, Kind},
     mask::{TILE_KEYS, Visible},
+    prefetch::Prefetch,
     simd::{Buffer, Kernel, Simd},
     view::{SharedRows, View},
 };
@@ -48,7 +49,6 @@ use super::{
     pairs::{CarefulContext, PackWeights},
     panel::{pack, width},
     plan::{Plan, Task, Tile},
-    prefetch::Prefetch,
     rescale::{Head, Rescale, Scratch},
     score_block::ScoreBlock,
     scores::{Biases, drop_weights},

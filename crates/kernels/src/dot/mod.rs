@@ -37,7 +37,6 @@ mod observe;
 mod pairs;
 mod panel;
 mod plan;
-mod prefetch;
 pub mod reference;
 mod rescale;
 mod score_block;

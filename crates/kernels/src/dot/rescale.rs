@@ -1,12 +1,12 @@
 //! One worker's memory, and raising `m` where weights have become too large.
 
+use crate::prefetch::Prefetch;
 use crate::simd::{Buffer, Kernel, Simd, exp2};
 
 use super::{
     forward::{LIMIT, SEGMENTS},
     panel::{VECTORS, width},
     plan::{Segment, Tile},
-    prefetch::Prefetch,
 };
 
 /// One worker's memory.

@@ -2,6 +2,7 @@
 
 use crate::{
     mask::TILE_KEYS,
+    prefetch::Prefetch,
     simd::{Kernel, Simd, exp2},
 };
 
@@ -11,7 +12,6 @@ use super::{
     micro::{Factor, outline},
     panel::{VECTORS, width},
     plan::Task,
-    prefetch::Prefetch,
     scores::{ScoresAt, modify_scores},
     stored::Rows,
 };

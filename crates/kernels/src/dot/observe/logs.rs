@@ -2,6 +2,7 @@
 
 use crate::{
     mask::{TILE_KEYS, Visible},
+    prefetch::Prefetch,
     simd::{Buffer, Simd},
     view::View,
 };
@@ -12,7 +13,6 @@ use super::super::{
     forward::{SEGMENTS, TILE},
     panel::{pack, width},
     plan::{Segment, Task, Tile},
-    prefetch::Prefetch,
     score_block::ScoreBlock,
     scores::Biases,
     stored::Rows,

@@ -1,5 +1,6 @@
 //! Prefetching: memory that will be needed soon is requested while something else is computed.
 //!
+//! In attention, for example:
 //! ```text
 //! panel p:   block  block  block  ...        each asks for a few rows of memory
 //!              └──────┴──────┴──> outputs of p, queries of the next panel, keys and values that only that one sees
@@ -9,9 +10,9 @@
 
 use crate::simd::Simd;
 
-/// Rows of memory to request, spread over the blocks of a panel.
+/// Rows of memory to request, spread over the blocks of a computation.
 #[derive(Default)]
-pub(super) struct Prefetch {
+pub(crate) struct Prefetch {
     parts: Vec<Part>,
     /// Rows for each block.
     each: usize,
@@ -33,14 +34,14 @@ struct Part {
 const LINE: usize = 64;
 
 impl Prefetch {
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.parts.clear();
         (self.part, self.row) = (0, 0);
     }
 
     /// Adds `rows` rows of `numbers`, to be written or read.
     #[inline(always)]
-    pub(super) fn add<T>(
+    pub(crate) fn add<T>(
         &mut self,
         start: *const T,
         rows: usize,
@@ -57,15 +58,22 @@ impl Prefetch {
         });
     }
 
+    /// Adds `numbers` that lie one after the other, as rows of a line each.
+    #[inline(always)]
+    pub(crate) fn add_run<T>(&mut self, start: *const T, numbers: usize, write: bool) {
+        let of_line = LINE / size_of::<T>();
+        self.add(start, numbers.div_ceil(of_line), of_line, of_line, write);
+    }
+
     /// Spreads what was added over `blocks` blocks.
-    pub(super) fn spread(&mut self, blocks: usize) {
+    pub(crate) fn spread(&mut self, blocks: usize) {
         let rows: usize = self.parts.iter().map(|part| part.rows).sum();
         self.each = rows.div_ceil(blocks.max(1));
     }
 
     /// Requests the next rows.
     #[inline(always)]
-    pub(super) fn some<S: Simd>(&mut self, s: S) {
+    pub(crate) fn some<S: Simd>(&mut self, s: S) {
         let Some(&part) = self.parts.get(self.part) else {
             return;
         };

@@ -283,6 +283,10 @@ impl Work<'_, '_> {
     fn plan_prefetches(&mut self, blocks: usize) {
         let prefetch = &mut self.scratch.prefetch;
         prefetch.clear();
+        if self.x.is_empty() {
+            // Nothing is read, and the sizes of what is not there may be too large to multiply.
+            return;
+        }
         let Correlation {
             inputs,
             groups,

@@ -300,6 +300,13 @@ fn absurd_windows_are_their_definition() {
             stride: [HUGE + 2, HUGE - 1],
             ..small
         },
+        // The same of several maps, which are requested while those before them are computed.
+        Convolution {
+            batch: 40,
+            padding: [HUGE, HUGE],
+            stride: [HUGE + 2, HUGE - 1],
+            ..small
+        },
         // Taps of which one, or none, reads the map.
         Convolution {
             kernel: [3, 2],

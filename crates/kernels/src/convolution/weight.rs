@@ -214,9 +214,10 @@ impl Work<'_> {
                     transpose(s, &maps[place..], positions, outputs, to, width);
                 }
                 prefetch.clear();
-                if image + 1 < self.images[1] {
-                    // The same rows of the next image.
-                    let (row, number) = (first * y.stride, rows * y.stride);
+                if image + 1 < self.images[1] && plane > 0 {
+                    // The same rows of the next image; a stride may be longer than the map.
+                    let row = (first * y.stride).min(height);
+                    let number = rows.saturating_mul(y.stride).min(height - row);
                     for channel in 0..inputs {
                         let at = x_of(image + 1) + channel * plane + row * map_width;
                         let start = self.x.as_ptr().wrapping_add(at);

@@ -1,7 +1,8 @@
-//! Times attention on a card for `bench/gpu/attention.py`: reads lines such as `regard training bf16 4 16 4096 128 causal` (whose, what,
-//! numbers, batch, heads, length, size, mask) and answers each with milliseconds per call and the bytes that the card's memory pool holds.
+//! Times attention and products on a card for `bench/gpu/attention.py`: reads lines such as `regard training bf16 4 16 4096 128 causal`
+//! (whose, what, numbers, batch, heads, length, size, mask) or `regard product f32 1 4096 4096 4096 -` (batch and `m`, `k`, `n` of
+//! `[m, k] [k, n]`) and answers each with milliseconds per call and the bytes that the card's memory pool holds.
 //!
-//! `regard` is the kernel of this crate, `burn` the attention of Burn; `forward` is a pass without gradients, `training` one with its
+//! `regard` is the kernel of this crate, `burn` the operation of Burn; `forward` is a pass without gradients, `training` one with its
 //! backward pass.
 
 use std::{
@@ -17,7 +18,7 @@ use burn::{
     },
 };
 use burn_cubecl::tensor::CubeTensor;
-use regard_gpu::{Inputs, Options, backward, forward};
+use regard_gpu::{Inputs, Options, backward, forward, multiply};
 
 fn main() {
     let kinds = [
@@ -46,10 +47,17 @@ fn main() {
 
 struct Case {
     burn: bool,
-    training: bool,
+    what: What,
     dtype: DType,
     shape: [usize; 4],
     causal: bool,
+}
+
+#[derive(PartialEq)]
+enum What {
+    Forward,
+    Training,
+    Product,
 }
 
 impl Case {
@@ -63,7 +71,12 @@ impl Case {
             [batch, heads, length, size].map(|number: &str| number.parse().ok());
         Some(Self {
             burn: who == "burn",
-            training: what == "training",
+            what: match what {
+                "forward" => What::Forward,
+                "training" => What::Training,
+                "product" => What::Product,
+                _ => return None,
+            },
             dtype: match numbers {
                 "f32" => DType::F32,
                 "f16" => DType::F16,
@@ -78,17 +91,31 @@ impl Case {
     /// Milliseconds of a call (the median of five sets of calls), and the bytes that are held.
     fn time(&self, device: &Device) -> (f64, u64) {
         device.memory_cleanup();
-        let device = if self.burn && self.training {
+        let training = self.what == What::Training;
+        let device = if self.burn && training {
             device.clone().autodiff()
         } else {
             device.clone()
         };
-        let numbers = || {
-            Tensor::<4>::random(self.shape, Distribution::Normal(0.0, 1.0), &device)
+        let drawn = |shape: [usize; 4]| {
+            Tensor::<4>::random(shape, Distribution::Normal(0.0, 1.0), &device)
                 .cast(self.dtype)
                 .detach()
         };
-        let [query, key, value, gradient] = [numbers(), numbers(), numbers(), numbers()];
+        if self.what == What::Product {
+            let [batch, m, k, n] = self.shape;
+            let (a, b) = (drawn([1, batch, m, k]), drawn([1, batch, k, n]));
+            #[expect(clippy::disallowed_methods, reason = "Burn's is measured here")]
+            let burn = || a.clone().matmul(b.clone());
+            return match self.burn {
+                true => timed(&device, burn),
+                false => {
+                    let (a, b) = (cube(a.clone()), cube(b.clone()));
+                    timed(&device, || tensor(multiply(a.clone(), b.clone())))
+                }
+            };
+        }
+        let [query, key, value, gradient] = [(); 4].map(|()| drawn(self.shape));
         let scale = (self.shape[3] as f64).sqrt().recip();
         let mut call: Box<dyn FnMut() -> Tensor<4>> = if self.burn {
             let options = AttentionModuleOptions {
@@ -96,7 +123,6 @@ impl Case {
                 is_causal: self.causal,
                 ..Default::default()
             };
-            let training = self.training;
             Box::new(move || {
                 let [query, key, value] = [&query, &key, &value].map(|x| match training {
                     true => x.clone().require_grad(),
@@ -128,7 +154,6 @@ impl Case {
             };
             let mut options = Options::new(scale as f32);
             options.right = self.causal.then_some(0);
-            let training = self.training;
             Box::new(move || {
                 let found = forward(inputs.clone(), &options);
                 tensor(match training {
@@ -140,25 +165,30 @@ impl Case {
                 })
             })
         };
-        // A kernel that fails says so when something of it is read.
-        call().slice([0..1, 0..1, 0..1, 0..1]).into_data();
-        let mut timed = |calls: usize| {
-            device.sync().expect("the card");
-            let begin = Instant::now();
-            (0..calls).for_each(|_| drop(call()));
-            device.sync().expect("the card");
-            begin.elapsed().as_secs_f64() * 1e3 / calls as f64
-        };
-        timed(2);
-        // Sets of about 50 ms.
-        let calls = ((50.0 / timed(2)) as usize).clamp(1, 200);
-        let mut times: Vec<_> = (0..5).map(|_| timed(calls)).collect();
-        times.sort_by(f64::total_cmp);
-        let held = device
-            .memory_pool_usage()
-            .map_or(0, |usage| usage.bytes_reserved);
-        (times[2], held)
+        timed(&device, &mut call)
     }
+}
+
+/// Milliseconds of a call (the median of five sets of calls), and the bytes that are held.
+fn timed(device: &Device, mut call: impl FnMut() -> Tensor<4>) -> (f64, u64) {
+    // A kernel that fails says so when something of it is read.
+    call().slice([0..1, 0..1, 0..1, 0..1]).into_data();
+    let mut timed = |calls: usize| {
+        device.sync().expect("the card");
+        let begin = Instant::now();
+        (0..calls).for_each(|_| drop(call()));
+        device.sync().expect("the card");
+        begin.elapsed().as_secs_f64() * 1e3 / calls as f64
+    };
+    timed(2);
+    // Sets of about 50 ms.
+    let calls = ((50.0 / timed(2)) as usize).clamp(1, 200);
+    let mut times: Vec<_> = (0..5).map(|_| timed(calls)).collect();
+    times.sort_by(f64::total_cmp);
+    let held = device
+        .memory_pool_usage()
+        .map_or(0, |usage| usage.bytes_reserved);
+    (times[2], held)
 }
 
 fn tensor(tensor: CubeTensor) -> Tensor<4> {

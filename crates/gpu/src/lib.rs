@@ -1,5 +1,5 @@
 //! Scaled-dot-product attention for graphics cards, in [CubeCL](https://github.com/tracel-ai/cubecl), as one operation: the matrix of
-//! scores is never stored, unless its weights are asked for.
+//! scores is never stored, unless its weights are asked for. And products of matrices whose `f32` factors are not rounded (`multiply`).
 //!
 //! `softmax(softcap(scale · q kᵀ) + bias) v` with masks (`Options`), heads that share keys and values, and a bias of any broadcast
 //! shape. Numbers are added up in `f32`, whatever the tensors hold.
@@ -32,6 +32,7 @@ mod backward;
 mod communicator;
 mod forward;
 mod mma;
+mod product;
 mod tile;
 mod weights;
 
@@ -42,6 +43,7 @@ pub use communicator::{Communicator, CommunicatorError};
 #[cfg(feature = "cuda")]
 pub use cubecl::Device as Card;
 pub use forward::{Forward, forward};
+pub use product::{multiply, multiply_backward};
 pub use weights::weights;
 
 use burn::tensor::{DType, Shape};
@@ -161,7 +163,7 @@ fn elem(tensor: &CubeTensor) -> ElemType {
         DType::F32 => f32::elem_type_native(),
         DType::F16 => half::f16::elem_type_native(),
         DType::BF16 => half::bf16::elem_type_native(),
-        other => panic!("attention of {other:?}, expected f32, f16 or bf16"),
+        other => panic!("numbers of {other:?}, expected f32, f16 or bf16"),
     }
 }
 

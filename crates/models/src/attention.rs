@@ -21,6 +21,7 @@ use regard_config::{
 use regard_nn::{
     Attention, AttentionError, AttentionOptions, Memory, Reading,
     attention::Sampled,
+    bridge::mean,
     changed::{Place, at},
     dropout::DropoutRng,
     initialize::Initializer,
@@ -503,7 +504,7 @@ impl Scored {
         };
         rule.baseline = match baseline {
             Some(baseline) => baseline.into(),
-            None => reward.clone().mean().into_scalar::<f32>().into(),
+            None => mean(reward.clone()).into_scalar::<f32>().into(),
         };
         let term = rule.loss(reward, &sampled);
         Some((term, rule.baseline as f32))

@@ -1,9 +1,13 @@
-//! Attention on a graphics card, on the one that REGARD_TEST_DEVICE names, else on the first one that there is (`bench/gpu/check`): the
-//! kernel and plain operations there beside plain operations in f64 on the CPU.
+//! Attention, products and sums on a graphics card, on the one that REGARD_TEST_DEVICE names, else on the first one that there is
+//! (`bench/gpu/check`): beside plain operations in f64 on the CPU.
+
+use std::ops::{Add, Mul};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use regard_nn::{
-    Attention, AttentionOptions, KernelPlan, Observe, Path, Unserved, devices,
+    Attention, AttentionOptions, KernelPlan, Observe, Path, Unserved,
+    bridge::{ActivationKind, activate_plain, linear, matmul, mean, sum},
+    devices,
     mask::{Mask, PaddingMask},
     normalize::Normalize,
     position::Alibi,
@@ -223,4 +227,150 @@ fn half_keys_and_values_are_read() {
         numbers(found.context)
     };
     assert_eq!(run(half.clone()), run(half.cast(DType::F32)));
+}
+
+/// `p = a b` of matrices in a batch of two axes, whose sizes may be 1 on one side, and the gradients of `Σ p²`: every sum term by term.
+fn product_by_definition<T>(a: &[f32], of_a: [usize; 4], b: &[f32], of_b: [usize; 4]) -> Vec<Vec<T>>
+where
+    T: Copy + Default + From<f32> + Add<Output = T> + Mul<Output = T>,
+{
+    let [m, k, n] = [of_a[2], of_a[3], of_b[3]];
+    let batch = [0, 1].map(|axis| of_a[axis].max(of_b[axis]));
+    let at = |of: [usize; 4], i: usize, j: usize, row: usize, column: usize| {
+        (((i % of[0]) * of[1] + j % of[1]) * of[2] + row) * of[3] + column
+    };
+    let of_p = [batch[0], batch[1], m, n];
+    let mut p = vec![T::default(); of_p.iter().product()];
+    let [mut of_first, mut of_second] = [a, b].map(|x| vec![T::default(); x.len()]);
+    let places = || (0..batch[0]).flat_map(|i| (0..batch[1]).map(move |j| (i, j)));
+    let numbers = || (0..m).flat_map(|r| (0..n).map(move |c| (r, c)));
+    for (i, j) in places() {
+        for (r, c) in numbers() {
+            let sum = &mut p[at(of_p, i, j, r, c)];
+            for l in 0..k {
+                let [x, y] = [a[at(of_a, i, j, r, l)], b[at(of_b, i, j, l, c)]].map(T::from);
+                *sum = *sum + x * y;
+            }
+        }
+        for (r, c) in numbers() {
+            let twice = p[at(of_p, i, j, r, c)] + p[at(of_p, i, j, r, c)];
+            for l in 0..k {
+                let [x, y] = [at(of_a, i, j, r, l), at(of_b, i, j, l, c)];
+                of_first[x] = of_first[x] + twice * b[y].into();
+                of_second[y] = of_second[y] + twice * a[x].into();
+            }
+        }
+    }
+    vec![p, of_first, of_second]
+}
+
+/// Factors are not rounded: within the bound of every kernel, products of single rows and columns, of tiles and what is left over, of one
+/// matrix for all of the batch, of broadcast batches and of transposed factors, and their gradients.
+#[test]
+fn products_are_those_of_whole_factors() {
+    let Some(device) = card() else { return };
+    let shapes = [
+        ([1, 1, 1, 1], [1, 1, 1, 1]),
+        ([1, 1, 1, 300], [1, 1, 300, 70]),
+        ([1, 1, 129, 1], [1, 1, 1, 65]),
+        ([2, 3, 37, 65], [2, 3, 65, 41]),
+        ([2, 3, 64, 128], [1, 1, 128, 96]),
+        ([1, 3, 20, 33], [2, 1, 33, 17]),
+        ([1, 1, 200, 1000], [1, 1, 1000, 130]),
+    ];
+    for (of_a, of_b) in shapes {
+        let [a, b] = [(1, of_a), (2, of_b)].map(|(seed, of)| leaf(seed, of, &device, DType::F32));
+        let [first, second] = [&a, &b].map(|x| x.to_data().iter::<f32>().collect::<Vec<_>>());
+        let exact = product_by_definition::<f64>(&first, of_a, &second, of_b);
+        let plain = product_by_definition::<f32>(&first, of_a, &second, of_b);
+        for transposed in [false, true] {
+            let stored = [&a, &b].map(|x| match transposed {
+                // The same numbers, in columns.
+                true => Tensor::from_data(x.clone().swap_dims(2, 3).to_data(), &device),
+                false => x.clone().detach(),
+            });
+            let leaves = stored.map(Tensor::require_grad);
+            let [a, b] = leaves.clone().map(|x| match transposed {
+                true => x.swap_dims(2, 3),
+                false => x,
+            });
+            let product = matmul(a, b);
+            let gradients = product.clone().powi_scalar(2).sum().backward();
+            let gradients = leaves.map(|x| {
+                let gradient = x.grad(&gradients).unwrap();
+                numbers(match transposed {
+                    true => gradient.swap_dims(2, 3),
+                    false => gradient,
+                })
+            });
+            let found = [vec![numbers(product)], gradients.into()].concat();
+            for (tensor, ((found, plain), exact)) in
+                found.iter().zip(&plain).zip(&exact).enumerate()
+            {
+                let plain: Vec<f64> = plain.iter().map(|&x| x.into()).collect();
+                let what = format!("{of_a:?} {of_b:?}, transposed {transposed}, tensor {tensor}");
+                close(found, &plain, exact, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_layer_is_the_product_with_its_bias() {
+    let Some(device) = card() else { return };
+    let run = |device: &Device| {
+        let x = leaf(1, [2, 3, 5, 33], device, DType::F32);
+        let weight = leaf(2, [1, 1, 33, 20], device, DType::F32);
+        let bias = leaf(3, [1, 1, 1, 20], device, DType::F32);
+        let of_layer = weight.clone().reshape([33, 20]);
+        let y = linear(x.clone(), of_layer, Some(bias.clone().reshape([20])));
+        let gradients = y.clone().powi_scalar(2).sum().backward();
+        let gradients = [x, weight, bias].map(|x| numbers(x.grad(&gradients).unwrap()));
+        [vec![numbers(y)], gradients.into()].concat()
+    };
+    let (card, cpu) = (run(&device), run(&Device::flex().autodiff()));
+    for (card, cpu) in card.iter().flatten().zip(cpu.iter().flatten()) {
+        let bound = 1e-5 * (1.0 + cpu.abs());
+        assert!((card - cpu).abs() <= bound, "{card} and {cpu}");
+    }
+}
+
+/// Sums have the same bits from call to call; Burn's own do not where a card adds atomically.
+#[test]
+fn sums_have_one_order() {
+    let Some(device) = card() else { return };
+    for count in [1, 3, 1024, 1025, 5000, 1_000_003] {
+        let x = leaf(1, [1, 1, 1, count], &device, DType::F32);
+        let exact: f64 = numbers(x.clone()).iter().sum();
+        let first = numbers(sum(x.clone()))[0];
+        let bound = 1e-6 * (1.0 + count as f64).sqrt();
+        assert!((first - exact).abs() <= bound, "{count}: {first}, {exact}");
+        for _ in 0..20 {
+            assert_eq!(numbers(sum(x.clone())), [first], "{count}");
+        }
+        assert_eq!(numbers(mean(x.clone())).len(), 1);
+        let gradient = x.grad(&sum(x.clone() * 2.0).backward()).unwrap();
+        assert!(numbers(gradient).iter().all(|&g| g == 2.0), "{count}");
+    }
+}
+
+/// The gradient is that of the exact function, and not of its approximation by tanh.
+#[test]
+fn gelu_has_its_own_gradient() {
+    let Some(device) = card() else { return };
+    let run = |device: &Device, dtype: DType| {
+        let x = leaf(1, [1, 1, 1, 900], device, dtype);
+        let y = activate_plain(ActivationKind::Gelu, false, x.clone() * 4.0);
+        let gradient = x.grad(&y.clone().sum().backward()).unwrap();
+        [numbers(y), numbers(gradient)].concat()
+    };
+    let (found, exact) = (
+        run(&device, DType::F32),
+        run(&Device::flex().autodiff(), DType::F64),
+    );
+    for (found, exact) in found.iter().zip(&exact) {
+        // The erf of some cards is wrong by 1.5e-7.
+        let bound = 2e-6 * (1.0 + exact.abs());
+        assert!((found - exact).abs() <= bound, "{found} and {exact}");
+    }
 }

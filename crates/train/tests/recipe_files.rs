@@ -269,8 +269,12 @@ fn calm(path: &Path, folder: &Path) -> Recipe {
 
 /// The losses of the updates of a training on `device`.
 fn losses(recipe: &Recipe, folder: &Path, device: &Device) -> Vec<f64> {
+    losses_as(&Alone, recipe, folder, device)
+}
+
+fn losses_as(ranks: &dyn Ranks, recipe: &Recipe, folder: &Path, device: &Device) -> Vec<f64> {
     let mut losses = vec![];
-    train_as(&Alone, device, recipe, folder, &mut |event| {
+    train_as(ranks, device, recipe, folder, &mut |event| {
         if let Event::Train(metrics) = event {
             losses.push(metrics.loss);
         }
@@ -314,6 +318,48 @@ fn every_recipe_trains_alike_on_a_card() {
         }
     }
     assert!(apart.is_empty(), "more than 1e-5 apart: {apart:?}");
+}
+
+/// Two processes (threads stand for them) on the card REGARD_TEST_DEVICE make the same bits from run to run: losses and weights of every
+/// recipe, or of those whose names contain REGARD_TEST_RECIPES.
+#[test]
+#[ignore = "needs a card, or a program that plays one, and up to an hour: see bench/gpu/check"]
+fn two_processes_on_a_card_make_the_same_bits_from_run_to_run() {
+    let wanted = env::var("REGARD_TEST_DEVICE").expect("REGARD_TEST_DEVICE names a card");
+    let only = env::var("REGARD_TEST_RECIPES").unwrap_or_default();
+    let cards = regard_nn::devices::cards();
+    let (_, card) = &cards.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    let folder = &tempfile::tempdir().unwrap();
+    let mut apart = vec![];
+    for path in recipes() {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if !name.contains(&only) {
+            continue;
+        }
+        let more = ["training.log_every=1", "batch.sentences=8"];
+        let recipe = &recipe(&path, folder.path(), 8, &more);
+        let run = |kind: &str| {
+            let run = &folder.path().join(format!("{name}-{kind}"));
+            let losses = thread::scope(|scope| {
+                let train = |ranks: Threads| move || losses_as(&ranks, recipe, run, card);
+                let ranks = Threads::new(2).into_iter();
+                let running: Vec<_> = ranks.map(|ranks| scope.spawn(train(ranks))).collect();
+                let ended = running.into_iter().map(|thread| thread.join().unwrap());
+                ended.collect::<Vec<_>>().swap_remove(0)
+            });
+            let saved = fs::read(run.join("last.safetensors")).unwrap();
+            // Behind the header, which has the times of the run.
+            let header = u64::from_le_bytes(saved[..8].try_into().unwrap()) as usize;
+            (losses, saved[8 + header..].to_vec())
+        };
+        let (first, again) = (run("first"), run("again"));
+        assert!(first.0.len() == 8, "{name}");
+        println!("{name:<40} {:>8.4} {}", first.0[7], first == again);
+        if first != again {
+            apart.push(name.to_owned());
+        }
+    }
+    assert!(apart.is_empty(), "other bits in the second run: {apart:?}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ use burn::{
 use regard_config::{Check, FRACTION, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{
     Attention,
-    bridge::{self, OutputWeights},
+    bridge::{self, OutputWeights, sum},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,
@@ -424,9 +424,9 @@ impl Captioner {
         let [_, length, _] = weights.dims();
         let keep = PaddingMask::from_lengths(&target.lengths, length, &weights.device());
         let looks = keep.zero_padding(weights.clone());
-        let missing = (looks.clone().sum_dim(1) - 1.0).powi_scalar(2).sum();
+        let missing = sum((looks.clone().sum_dim(1) - 1.0).powi_scalar(2));
         // The logarithm of a weight of 0, which the product takes to 0, stays finite.
-        let spread = (looks.clone() * (looks + 1e-9).log()).sum().neg();
+        let spread = -sum(looks.clone() * (looks + 1e-9).log());
         let penalty = missing * self.config.penalty + spread * self.config.entropy;
         Some(penalty / target.tokens as f64)
     }

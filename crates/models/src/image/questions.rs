@@ -4,7 +4,7 @@ use burn::{
     module::Module,
     tensor::{Tensor, activation::relu},
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{bridge::sum, dropout::DropoutRng};
 use serde::{Deserialize, Serialize};
 
 use super::ImageSizes;
@@ -100,7 +100,7 @@ const LEAST_INSIDE: f32 = 1e-6;
 /// If the two have different shapes.
 pub fn guided_attention(weights: Tensor<2>, cover: Tensor<2>) -> Tensor<1> {
     let inside = (weights * cover).sum_dim(1);
-    -(inside + LEAST_INSIDE).log().sum()
+    -sum((inside + LEAST_INSIDE).log())
 }
 
 /// The loss of answers that are given independently of each other: `-Σ_a (s_a ln σ(x_a) + (1 - s_a) ln(1 - σ(x_a)))`, summed over
@@ -108,5 +108,5 @@ pub fn guided_attention(weights: Tensor<2>, cover: Tensor<2>) -> Tensor<1> {
 pub fn binary_cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     // max(x, 0) - x s + ln(1 + e^{-|x|}), which overflows nowhere.
     let rest = (-logits.clone().abs()).exp().log1p();
-    (relu(logits.clone()) - logits * targets + rest).sum()
+    sum(relu(logits.clone()) - logits * targets + rest)
 }

@@ -2,6 +2,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 use regard_nn::{
+    bridge,
     dropout::DropoutRng,
     mask::PaddingMask,
     recurrent::{AttentivePooling, Direction},
@@ -88,7 +89,7 @@ impl SentenceEncoder {
                 let penalty = encoder.penalty;
                 Pooled {
                     vector: pooled.context.clone().reshape([batch, hops * size]),
-                    penalty: (penalty > 0.0).then(|| redundancy().mean() * penalty),
+                    penalty: (penalty > 0.0).then(|| bridge::mean(redundancy()) * penalty),
                     maps: vec![ClassifierMap {
                         name: "pooling",
                         by_words: false,

@@ -1,5 +1,7 @@
 //! The activation of a feed-forward network, its gate and dropout in one operation; see [`regard_kernels::activation`].
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
 use burn::tensor::{
     Tensor,
     activation::{gelu, gelu_approximate, relu, sigmoid, silu},
@@ -12,7 +14,7 @@ use regard_kernels::{
 
 use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
 use super::memory;
-use crate::dropout::DropoutRng;
+use crate::{devices::is_card, dropout::DropoutRng};
 
 /// `m ∘ φ(x)` of `x [.., width]`, or `m ∘ φ(g) ∘ v` of rows `[g | v]`, `x [.., 2 width]`; `m [.., width]` is drawn from `noise` with
 /// `probability`.
@@ -54,6 +56,10 @@ pub fn activate_plain<const D: usize>(
 ) -> Tensor<D> {
     let apply = |x| match activation {
         Activation::Relu => relu(x),
+        // Burn's own gradient of it is that of the approximation by tanh on all devices but the CPU.
+        Activation::Gelu if is_card(&x.device()) => {
+            x.clone() * ((x * FRAC_1_SQRT_2).erf() + 1.0) * 0.5
+        }
         Activation::Gelu => gelu(x),
         Activation::GeluTanh => gelu_approximate(x),
         Activation::Silu => silu(x),

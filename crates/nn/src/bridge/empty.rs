@@ -36,6 +36,9 @@ use std::cmp::Ordering;
 
 use burn::tensor::{Bool, Int, Tensor};
 
+#[cfg(feature = "gpu")]
+use super::card;
+
 /// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
 /// on one side. Any of them may be 0.
 ///
@@ -52,6 +55,10 @@ pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
         "a product of shapes {of_a:?} and {of_b:?}, expected [.., m, k] and [.., k, n]"
     );
     if !of_a.contains(&0) && !of_b.contains(&0) {
+        #[cfg(feature = "gpu")]
+        if card::multiplies(&a) {
+            return card::product(a, b);
+        }
         #[expect(clippy::disallowed_methods, reason = "no size is 0")]
         return a.matmul(b);
     }

@@ -54,6 +54,16 @@ pub fn linear<const D: usize>(
                 None => product,
             };
         }
+        #[cfg(feature = "gpu")]
+        if super::card::multiplies(&x) {
+            let rows = shape[..D - 1].iter().product::<usize>();
+            let product = super::card::product(x.reshape([rows, inputs]), weight);
+            let product = match bias {
+                Some(bias) => product + bias.unsqueeze(),
+                None => product,
+            };
+            return product.reshape(shape);
+        }
         #[expect(clippy::disallowed_methods, reason = "no size is 0")]
         return burn::tensor::module::linear(x, weight, bias);
     }

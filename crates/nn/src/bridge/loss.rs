@@ -26,6 +26,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
+    sum,
 };
 
 /// What [`cross_entropy`] gives.
@@ -150,7 +151,7 @@ fn plain(
     let uniform = -log_p.sum_dim(1).reshape([rows]) / classes as f32;
     let nll = nll.mask_fill(ignored.clone(), 0.0);
     let uniform = uniform.mask_fill(ignored, 0.0);
-    let loss = (nll.clone() * (1.0 - smoothing) + uniform * smoothing).sum() * scale;
+    let loss = sum(nll.clone() * (1.0 - smoothing) + uniform * smoothing) * scale;
     let nll = nll.detach().into_data().iter::<f64>().sum();
     CrossEntropy { loss, nll, tokens }
 }

@@ -24,8 +24,9 @@
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
-//! operations; without the feature `kernels` all do. On graphics cards dot-product attention has a kernel of its own (`card.rs`). Both give the same numbers up to rounding. Like Burn's own operations, these panic when
-//! shapes do not fit, and say which.
+//! operations; without the feature `kernels` all do. On graphics cards dot-product attention and products of matrices have kernels of their
+//! own (`card.rs`). Both give the same numbers up to rounding. Like Burn's own operations, these panic when shapes do not fit, and say
+//! which. [`sum`] adds in one order on every device.
 
 // Without kernels, the type of tensors that they could read has no values: code that handles one is never reached.
 #![cfg_attr(
@@ -69,6 +70,7 @@ mod projected;
 mod recurrent;
 mod resize;
 pub mod sequence;
+mod sum;
 
 pub use activation::{activate, activate_plain};
 pub use additive::{additive_attention, additive_attention_plain};
@@ -96,6 +98,7 @@ pub use regard_kernels::{
     pool::{Kind as PoolKind, Windows},
 };
 pub use resize::resize;
+pub use sum::{mean, sum};
 
 use burn::tensor::{Bool, Tensor};
 

@@ -33,7 +33,10 @@
 
 use burn::tensor::Tensor;
 
-use crate::{attention::Sampled, bridge::zeros_of};
+use crate::{
+    attention::Sampled,
+    bridge::{mean, zeros_of},
+};
 
 /// The state and the weights of the learning rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,11 +74,9 @@ impl Reinforce {
         let of_row =
             |x: &Tensor<3>| -> Tensor<1> { x.clone().sum_dim(2).sum_dim(1).squeeze_dims(&[1, 2]) };
         let advantage = log_likelihood.clone() - self.baseline;
-        let mean: f64 = log_likelihood.mean().into_scalar();
-        self.baseline = self.memory * self.baseline + (1.0 - self.memory) * mean;
+        let before: f64 = mean(log_likelihood).into_scalar();
+        self.baseline = self.memory * self.baseline + (1.0 - self.memory) * before;
         let score = advantage * of_row(&sampled.log_probability) * self.reward;
-        (score + of_row(&sampled.entropy) * self.entropy)
-            .mean()
-            .neg()
+        -mean(score + of_row(&sampled.entropy) * self.entropy)
     }
 }

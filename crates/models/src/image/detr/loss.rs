@@ -16,6 +16,8 @@ use burn::tensor::{
     activation::{log_sigmoid, log_softmax, sigmoid},
 };
 
+use regard_nn::bridge::sum;
+
 use super::{
     assignment::{AssignmentError, assign},
     boxes::{Corners, generalized_iou, to_corners},
@@ -196,16 +198,16 @@ impl SetLoss {
             true => self.no_object,
             false => 1.0,
         };
-        let sum: f64 = target.iter().map(weight).sum();
+        let whole: f64 = target.iter().map(weight).sum();
         // The share of each row, in the column of its target.
         let mut shares = vec![0.0f32; rows * classes];
         for (row, class) in target.iter().enumerate() {
-            shares[row * classes + class] = (weight(class) / sum.max(f64::MIN_POSITIVE)) as f32;
+            shares[row * classes + class] = (weight(class) / whole.max(f64::MIN_POSITIVE)) as f32;
         }
         let device = predicted.logits.device();
         let shares = Tensor::<2>::from_data(TensorData::new(shares, [rows, classes]), &device);
         let logs = log_softmax(predicted.logits.clone().reshape([rows, classes]), 1);
-        (-(logs * shares).sum(), sum)
+        (-sum(logs * shares), whole)
     }
 }
 
@@ -248,9 +250,9 @@ fn boxes(predicted: &Predicted, targets: &[Vec<Target>], pairs: &[Pair]) -> [Ten
     let found = all.select(0, places); // [pairs, 4]
     let wanted: Vec<f32> = pairs.iter().flat_map(|pair| pair.target.bounds).collect();
     let wanted = Tensor::<2>::from_data(TensorData::new(wanted, [count, 4]), &device);
-    let l1 = (found.clone() - wanted.clone()).abs().sum();
+    let l1 = sum((found.clone() - wanted.clone()).abs());
     let giou = generalized_iou(to_corners(found), to_corners(wanted));
-    [l1, (-giou + 1.0).sum()]
+    [l1, sum(-giou + 1.0)]
 }
 
 /// The sums of focal and dice loss over masks `drawn [pairs, height, width]`, before the sigmoid.
@@ -273,8 +275,8 @@ fn pixels(drawn: Tensor<3>, pairs: &[&Pair]) -> [Tensor<1>; 2] {
         -(log_sigmoid(logits.clone()) * wanted.clone() + log_sigmoid(-logits) * rest.clone());
     let missed = p.clone() * rest.clone() + (-p.clone() + 1.0) * wanted.clone(); // 1 - p_t
     let alpha = wanted.clone() * FOCAL_ALPHA + rest * (1.0 - FOCAL_ALPHA);
-    let focal = (alpha * missed.clone() * missed * surprise).sum() / size as f64;
+    let focal = sum(alpha * missed.clone() * missed * surprise) / size as f64;
     let shared = (p.clone() * wanted.clone()).sum_dim(1) * 2.0 + 1.0;
     let dice = shared / (p.sum_dim(1) + wanted.sum_dim(1) + 1.0);
-    [focal, (-dice + 1.0).sum()]
+    [focal, sum(-dice + 1.0)]
 }

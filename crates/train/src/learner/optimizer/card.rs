@@ -5,6 +5,7 @@ use burn::{
     module::{Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Tensor, TensorData},
 };
+use regard_nn::bridge::sum;
 
 use super::{Optimizer, OptimizerError, State, slice};
 use crate::recipe::Optimizer as Settings;
@@ -92,7 +93,7 @@ impl Optimizer {
         learning_rate: f64,
     ) -> Result<(M, f64), OptimizerError> {
         let squares = numbers.clone() * numbers.clone();
-        let norm = f64::from(squares.sum().into_scalar::<f32>()).sqrt();
+        let norm = f64::from(sum(squares).into_scalar::<f32>()).sqrt();
         let scale = self.begin(norm)?;
         let mut list = List {
             present: present.iter(),

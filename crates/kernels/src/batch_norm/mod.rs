@@ -12,7 +12,7 @@
 //! channel by channel:   x --sum--> mean --squares--> variance --> y        the channel's numbers are in the second-level
 //!                                                                          cache from the first pass to the last
 //! ```
-//! Kept for the backward pass: `x`, `y` (if there is a ReLU) and two numbers a channel. Sums are taken in `f32` in blocks of 512 whose
+//! Kept for the backward pass: `x`, `y` (if there is a ReLU of a sum with a residual) and two numbers a channel. Sums are taken in `f32` in blocks of 512 whose
 //! sums are added in `f64`, in the order of the batch: the same bits on any number of threads.
 //!
 //! ```
@@ -73,7 +73,7 @@ pub struct Moments {
 pub struct Saved<'a> {
     /// The input, `[batch, channels, positions]`.
     pub x: &'a [f32],
-    /// The output in the same shape, if there is a ReLU; else it may be empty.
+    /// The output in the same shape, if there is a ReLU of a sum with a residual; else it may be empty.
     pub y: &'a [f32],
     /// The moments of the forward pass.
     pub moments: &'a Moments,
@@ -203,10 +203,10 @@ impl BatchNorm<'_> {
             ("d_y", d_y.len()),
             ("gradients.input", gradients.input.len()),
         ];
-        if self.relu {
-            lengths.push(("saved.y", saved.y.len()));
-        }
         if let Some(residual) = &gradients.residual {
+            if self.relu {
+                lengths.push(("saved.y", saved.y.len()));
+            }
             lengths.push(("gradients.residual", residual.len()));
         }
         self.check(&lengths)?;
@@ -392,12 +392,24 @@ fn sums<S: Simd, const N: usize>(
     totals
 }
 
-/// `d` where a ReLU passed `y`, or there is none.
-#[inline(always)]
-fn gate<S: Simd>(s: S, relu: bool, d: S::V, y: S::V) -> S::V {
-    match relu {
-        true => s.select(s.greater(y, s.zero()), d, s.zero()),
-        false => d,
+/// What a ReLU passes: where `(of - mean) factor + bias > 0` of a number `of`, which is one of the output (and 0, 1 and 0 the others), or,
+/// where there is no residual, one of the input, which is read anyway.
+struct Gate<S: Simd> {
+    relu: bool,
+    mean: S::V,
+    factor: S::V,
+    bias: S::V,
+}
+
+impl<S: Simd> Gate<S> {
+    /// `d` where the ReLU passes, or there is none.
+    #[inline(always)]
+    fn pass(&self, s: S, d: S::V, of: S::V) -> S::V {
+        let y = s.fma(s.sub(of, self.mean), self.factor, self.bias);
+        match self.relu {
+            true => s.select(s.greater(y, s.zero()), d, s.zero()),
+            false => d,
+        }
     }
 }
 
@@ -428,25 +440,31 @@ impl Kernel for Backward<'_, '_> {
             moments.mean[channel],
             norm.reciprocal_root(moments.variance[channel]),
         );
-        // What passes the ReLU. Where there is none, every number does.
-        let passed = |n: usize| {
-            let y = match norm.relu {
-                true => saved.y,
-                false => d_y,
-            };
-            (norm.map(d_y, n, channel), norm.map(y, n, channel))
+        let of_output = norm.relu && !self.d_residual.is_empty();
+        let [of_mean, of_factor, of_bias] = match of_output {
+            true => [0.0, 1.0, 0.0],
+            false => [mean, norm.weight[channel] * root, norm.bias[channel]],
         };
-        let relu = norm.relu;
+        let gate = Gate {
+            relu: norm.relu,
+            mean: s.splat(of_mean),
+            factor: s.splat(of_factor),
+            bias: s.splat(of_bias),
+        };
+        let passed = |n: usize| {
+            let of = if of_output { saved.y } else { saved.x };
+            (norm.map(d_y, n, channel), norm.map(of, n, channel))
+        };
         let (mut along, mut level) = (0.0, 0.0);
         for n in 0..norm.batch {
-            let (d_y, y) = passed(n);
+            let (d_y, of) = passed(n);
             let x = norm.map(saved.x, n, channel);
             let [of_map, sum] = sums(
                 s,
                 x.len(),
                 #[inline(always)]
                 |at, count| {
-                    let g = gate(s, relu, load(s, d_y, at, count), load(s, y, at, count));
+                    let g = gate.pass(s, load(s, d_y, at, count), load(s, of, at, count));
                     let x = s.sub(load(s, x, at, count), s.splat(mean));
                     [s.mul(g, x), g]
                 },
@@ -468,25 +486,25 @@ impl Kernel for Backward<'_, '_> {
         let (slope, shift) = (s.splat(slope as f32), s.splat(shift as f32));
         let mut d_residual = self.d_residual.into_iter();
         for (n, d_x) in self.d_x.into_iter().enumerate() {
-            let (d_y, y) = passed(n);
+            let (d_y, of) = passed(n);
             let x = norm.map(saved.x, n, channel);
             if let Some(d_residual) = d_residual.next() {
                 simd::zip_map(
                     s,
-                    [d_y, y],
+                    [d_y, of],
                     [d_residual],
                     #[inline(always)]
-                    |[d, y], [_]| [gate(s, relu, d, y)],
+                    |[d, of], [_]| [gate.pass(s, d, of)],
                 );
             }
             simd::zip_map(
                 s,
-                [d_y, y, x],
+                [d_y, of, x],
                 [d_x],
                 #[inline(always)]
-                |[d, y, x], [_]| {
+                |[d, of, x], [_]| {
                     let of_sums = s.fma(s.sub(x, mean), slope, shift);
-                    [s.fma(gate(s, relu, d, y), factor, of_sums)]
+                    [s.fma(gate.pass(s, d, of), factor, of_sums)]
                 },
             );
         }

@@ -157,7 +157,7 @@ impl Axis {
 /// stride 1, padding 1, one plane, `row` = width + 1:        a tap is an offset; output (t, u) is number t·row + u
 ///   0 0 0 0 0                                               after it. The zero after a line is also the one before
 ///   0 a b c d                                               the next. Numbers of outputs with u ≥ width are computed
-///   0 e f g h                                               and not used.
+///   0 e f g h                                               and not used, unless rows fill whole or half vectors.
 ///   0 0 0 0 0 0
 /// ```
 #[derive(Debug)]

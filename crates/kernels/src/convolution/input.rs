@@ -172,8 +172,21 @@ struct Task<'a> {
     group: usize,
     /// First row and end.
     rows: [usize; 2],
-    /// `[outputs]` slices of `[rows, width]`.
+    /// `[outputs]` slices of `[rows, width]`; one of all outputs where these are all rows.
     maps: Vec<&'a mut [f32]>,
+}
+
+impl Task<'_> {
+    /// The rows of one of `outputs` maps.
+    fn map(&mut self, output: usize, outputs: usize) -> &mut [f32] {
+        match self.maps.len() == outputs {
+            true => self.maps[output],
+            false => {
+                let length = self.maps[0].len() / outputs;
+                &mut self.maps[0][output * length..][..length]
+            }
+        }
+    }
 }
 
 /// Memory of a thread.
@@ -220,8 +233,12 @@ impl Correlation<'_> {
                     image: at / self.groups,
                     group: at % self.groups,
                     rows: [first, (first + rows).min(height)],
-                    maps: Vec::with_capacity(self.outputs),
+                    maps: vec![],
                 });
+            }
+            if rows >= height {
+                tasks[of_image].maps.push(maps);
+                continue;
             }
             for map in maps.chunks_exact_mut(plane) {
                 let parts = map.chunks_mut(rows * width);
@@ -260,25 +277,30 @@ impl Kernel for Work<'_, '_> {
 
     #[inline(always)]
     fn call<S: Simd>(mut self, s: S) {
+        let Correlation { outputs, bias, .. } = *self.correlation;
         if !self.correlation.covers() {
-            for output in 0..self.correlation.outputs {
-                let value = self.bias(output);
-                self.task.maps[output].fill(value);
-            }
+            self.task.maps.iter_mut().for_each(|map| map.fill(0.0));
         }
         for (index, phase) in self.correlation.phases.iter().enumerate() {
             self.phase(s, phase, index == 0);
+        }
+        if let Some(bias) = bias {
+            let bias = &bias[self.task.group * outputs..][..outputs];
+            for (output, &value) in bias.iter().enumerate() {
+                let value = s.splat(value);
+                simd::zip_map(
+                    s,
+                    [],
+                    [self.task.map(output, outputs)],
+                    #[inline(always)]
+                    |[], [x]| [s.add(x, value)],
+                );
+            }
         }
     }
 }
 
 impl Work<'_, '_> {
-    /// That of an output of the task's group.
-    fn bias(&self, output: usize) -> f32 {
-        let channel = self.task.group * self.correlation.outputs + output;
-        self.correlation.bias.map_or(0.0, |bias| bias[channel])
-    }
-
     /// Plans prefetches of what the task will write, and of what the next one reads, which is likely to be this thread's too.
     fn plan_prefetches(&mut self, blocks: usize) {
         let prefetch = &mut self.scratch.prefetch;
@@ -302,9 +324,7 @@ impl Work<'_, '_> {
         } = self.task;
         let next = (image * groups + group + 1) * inputs * height * width;
         if to - from == output_size[0] {
-            // Maps of an image lie one after the other.
-            let numbers = maps.iter().map(|map| map.len()).sum();
-            prefetch.add_run(maps[0].as_ptr(), numbers, true);
+            prefetch.add_run(maps[0].as_ptr(), maps[0].len(), true);
             let first = self.x.as_ptr().wrapping_add(next);
             prefetch.add_run(first, inputs * height * width, false);
         } else {
@@ -348,13 +368,30 @@ impl Work<'_, '_> {
             row * output_size[1] + x.first
         };
         let layout = Layout::new([y, x], rows);
-        let positions = (rows - 1) * layout.row + x.count;
-        let panel = PANEL * S::LANES;
+        // Rows that fill whole vectors, or a half of one each, are computed alone; of others the numbers between them are, too.
+        let halves = S::LANES == 16 && 2 * x.count == S::LANES && layout.row > x.count;
+        let row_stride = match halves || x.count.is_multiple_of(S::LANES) {
+            true => x.count,
+            false => layout.row,
+        };
+        let positions = (rows - 1) * row_stride + x.count;
         let stride = positions.next_multiple_of(S::LANES);
+        // Where in the copy the halves of each vector begin. A half beyond the last row is the last row.
+        let place_in_copy = |position: usize| {
+            let row = (position / row_stride).min(rows - 1);
+            row * layout.row + position % row_stride
+        };
+        let vectors: Vec<[usize; 2]> = (0..stride)
+            .step_by(S::LANES)
+            .map(|first| match row_stride == layout.row {
+                true => [first; 2],
+                false => [0, S::LANES / 2].map(|half| place_in_copy(first + half)),
+            })
+            .collect();
 
-        // The inputs, with room for a panel that reaches beyond the last position.
+        // The inputs, with room for a vector that reaches beyond the last position.
         let Scratch { source, .. } = &mut *self.scratch;
-        grow(source, inputs * layout.channel + panel);
+        grow(source, inputs * layout.channel + S::LANES);
         let plane = input_size[0] * input_size[1];
         let first = (self.task.image * self.correlation.groups + self.task.group) * inputs;
         let channels = self.x[first * plane..][..inputs * plane].chunks(plane.max(1));
@@ -374,11 +411,20 @@ impl Work<'_, '_> {
             );
         }
 
+        // Rows that lie one after the other, in the sums as in the maps; where all do, the sums are the maps themselves.
+        let joined = row_stride == output_size[1] && [y.step, x.step] == [1, 1];
+        let direct =
+            self.task.maps.len() == 1 && joined && positions == stride && rows == output_size[0];
+        let whole = match direct {
+            true => std::mem::take(&mut self.task.maps[0]),
+            false => &mut [],
+        };
         let in_block = (BLOCK_TAPS / taps).clamp(1, inputs);
         let strips = outputs.div_ceil(STRIP);
         match first_phase {
             true => {
-                self.plan_prefetches(inputs.div_ceil(in_block) * stride.div_ceil(panel) * strips)
+                let panels = vectors.len().div_ceil(PANEL);
+                self.plan_prefetches(inputs.div_ceil(in_block) * panels * strips)
             }
             false => self.scratch.prefetch.clear(),
         }
@@ -387,7 +433,13 @@ impl Work<'_, '_> {
             sums,
             prefetch,
         } = &mut *self.scratch;
-        grow(sums, outputs * stride);
+        let sums = match direct {
+            true => &mut *whole,
+            false => {
+                grow(sums, outputs * stride);
+                &mut sums[..]
+            }
+        };
         let offsets = layout.offsets([y, x]);
         let of_group = strips * inputs * taps * STRIP;
         let weights = &phase.weights.0[self.task.group * of_group..][..of_group];
@@ -403,54 +455,59 @@ impl Work<'_, '_> {
                 );
             }
             let furthest = all.iter().max().map_or(0, |&offset| offset);
+            let last = vectors.iter().flatten().max().map_or(0, |&at| at);
             assert!(
-                furthest + stride <= source.len(),
-                "every panel inside the copy"
+                furthest + last + S::LANES <= source.len(),
+                "every vector inside the copy"
             );
-            for position in (0..stride).step_by(panel) {
+            let mut first = 0;
+            while first < vectors.len() {
+                // Twice two rather than three and one, whose few sums wait for each other.
+                let number = match vectors.len() - first {
+                    4 => 2,
+                    left => left.min(PANEL),
+                };
+                let position = first * S::LANES;
                 for (strip, weights) in weights.chunks_exact(inputs * taps * STRIP).enumerate() {
                     let row = strip * STRIP;
                     let mut tile = Positions {
                         strip: &weights[start * taps * STRIP..end * taps * STRIP],
                         rows: STRIP.min(outputs - row),
-                        source: &source[position..],
+                        source,
+                        vectors: &vectors[first..first + number],
                         offsets: &all,
                         sums: &mut sums[row * stride + position..],
                         stride,
                         add: start > 0,
                     };
                     prefetch.some(s);
-                    match (stride - position).min(panel) / S::LANES {
-                        1 => tile.run::<S, 1>(s),
-                        2 => tile.run::<S, 2>(s),
-                        _ => tile.run::<S, PANEL>(s),
+                    match halves {
+                        true => tile.run::<S, true>(s),
+                        false => tile.run::<S, false>(s),
                     }
                 }
+                first += number;
             }
         }
+        if direct {
+            self.task.maps[0] = whole;
+            return;
+        }
         for output in 0..outputs {
-            let value = self.bias(output);
-            let map = &mut self.task.maps[output];
-            let sums = &*self.scratch.sums;
-            let sums = &sums[output * stride..];
-            for row in 0..rows {
-                let from = &sums[row * layout.row..][..x.count];
-                let to = &mut map[place(row)..];
+            let map = self.task.map(output, outputs);
+            let sums = &self.scratch.sums[output * stride..];
+            let (runs, length) = match joined {
+                true => (1, positions),
+                false => (rows, x.count),
+            };
+            for run in 0..runs {
+                let from = &sums[run * row_stride..][..length];
+                let to = &mut map[place(run)..];
                 match x.step {
-                    1 => {
-                        let value = s.splat(value);
-                        let to = &mut to[..x.count];
-                        simd::zip_map(
-                            s,
-                            [from],
-                            [to],
-                            #[inline(always)]
-                            |[x], [_]| [s.add(x, value)],
-                        );
-                    }
+                    1 => copy(s, from, &mut to[..length]),
                     step => {
                         let to = to.iter_mut().step_by(step);
-                        to.zip(from).for_each(|(to, from)| *to = from + value);
+                        to.zip(from).for_each(|(to, &from)| *to = from);
                     }
                 }
             }

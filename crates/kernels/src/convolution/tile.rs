@@ -17,14 +17,15 @@ pub(super) const PANEL: usize = 3;
 /// Rows of a strip of packed weights.
 pub(super) const STRIP: usize = 8;
 
-/// `rows` sums of a strip for one panel of `VECTORS` vectors of positions: `sums[r][p] (+)= Σ_k strip[k][r] source[offsets[k] + p]`.
+/// `rows` sums of a strip for one panel of `VECTORS` vectors of positions: `sums[r][p] (+)= Σ_k strip[k][r] source[offsets[k] + at(p)]`.
 pub(super) struct Positions<'a> {
     /// `[taps, STRIP]`
     pub(super) strip: &'a [f32],
     /// Rows of the strip that are used.
     pub(super) rows: usize,
-    /// From the panel's first position on.
     pub(super) source: &'a [f32],
+    /// `at` of each of the panel's vectors: where the numbers of its first half and of its second half begin in the source.
+    pub(super) vectors: &'a [[usize; 2]],
     pub(super) offsets: &'a [usize],
     /// `[rows, stride]`
     pub(super) sums: &'a mut [f32],
@@ -34,38 +35,60 @@ pub(super) struct Positions<'a> {
 }
 
 impl Positions<'_> {
+    /// With `HALVES` if the second half of a vector does not follow the first.
     #[inline(always)]
-    pub(super) fn run<S: Simd, const VECTORS: usize>(&mut self, s: S) {
-        let mut row = 0;
-        while S::LANES == 16 && row + STRIP <= self.rows {
-            self.tile::<S, STRIP, VECTORS>(s, row);
-            row += STRIP;
-        }
-        while row + 4 <= self.rows {
-            self.tile::<S, 4, VECTORS>(s, row);
-            row += 4;
-        }
-        if row + 2 <= self.rows {
-            self.tile::<S, 2, VECTORS>(s, row);
-            row += 2;
-        }
-        if row < self.rows {
-            self.tile::<S, 1, VECTORS>(s, row);
+    pub(super) fn run<S: Simd, const HALVES: bool>(&mut self, s: S) {
+        match self.vectors.len() {
+            1 => self.panel::<S, 1, HALVES>(s),
+            2 => self.panel::<S, 2, HALVES>(s),
+            _ => self.panel::<S, PANEL, HALVES>(s),
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(&mut self, s: S, row: usize) {
+    fn panel<S: Simd, const VECTORS: usize, const HALVES: bool>(&mut self, s: S) {
+        let mut row = 0;
+        while S::LANES == 16 && row + STRIP <= self.rows {
+            self.tile::<S, STRIP, VECTORS, HALVES>(s, row);
+            row += STRIP;
+        }
+        while row + 4 <= self.rows {
+            self.tile::<S, 4, VECTORS, HALVES>(s, row);
+            row += 4;
+        }
+        if row + 2 <= self.rows {
+            self.tile::<S, 2, VECTORS, HALVES>(s, row);
+            row += 2;
+        }
+        if row < self.rows {
+            self.tile::<S, 1, VECTORS, HALVES>(s, row);
+        }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize, const HALVES: bool>(
+        &mut self,
+        s: S,
+        row: usize,
+    ) {
         let width = VECTORS * S::LANES;
         let sums = &mut self.sums[row * self.stride..][..(ROWS - 1) * self.stride + width];
         let mut tile = [[s.zero(); VECTORS]; ROWS];
-        let source = self.source;
+        let mut from = [[self.source.as_ptr(); 2]; VECTORS];
+        for ([low, high], at) in from.iter_mut().zip(self.vectors) {
+            *low = low.wrapping_add(at[0]);
+            *high = high.wrapping_add(at[1]);
+        }
         for (&offset, weights) in self.offsets.iter().zip(self.strip.chunks_exact(STRIP)) {
-            debug_assert!(offset + width <= source.len());
             let mut b = [s.zero(); VECTORS];
-            for (v, b) in b.iter_mut().enumerate() {
-                // SAFETY: the caller has asserted that a panel at the largest offset lies inside `source`.
-                *b = unsafe { s.load_from(source.as_ptr().add(offset + v * S::LANES)) };
+            for (b, [low, high]) in b.iter_mut().zip(from) {
+                // SAFETY: the caller has asserted that every vector at the largest offset lies inside `source`.
+                *b = unsafe {
+                    match HALVES {
+                        true => s.load_halves(low.add(offset), high.add(offset)),
+                        false => s.load_from(low.add(offset)),
+                    }
+                };
             }
             for (tile, &weight) in tile.iter_mut().zip(&weights[row..row + ROWS]) {
                 let weight = s.splat(weight);
@@ -92,12 +115,16 @@ impl Positions<'_> {
     }
 }
 
-/// Sums over positions for all taps and one panel of outputs: `sums[k][m] += Σ_p source[offsets[k] + p] gradient[p][m]`.
+/// Sums over positions `p = (row, column)` for all taps and one panel of outputs:
+/// `sums[k][m] += Σ_p source[offsets[k] + row · source_row + column] gradient[p][m]`.
 pub(super) struct Taps<'a> {
     pub(super) source: &'a [f32],
+    /// From a row of positions to the next.
+    pub(super) source_row: usize,
     pub(super) offsets: &'a [usize],
-    /// `[positions, width]`
+    /// `[rows, columns, width]`
     pub(super) gradient: &'a [f32],
+    pub(super) columns: usize,
     /// `[taps, width]`
     pub(super) sums: &'a mut [f32],
     /// Memory that is requested meanwhile, some of it for each tile.
@@ -132,25 +159,30 @@ impl Taps<'_> {
         self.prefetch.some(s);
         let width = VECTORS * S::LANES;
         let sums = &mut self.sums[tap * width..][..ROWS * width];
-        let positions = self.gradient.len() / width;
+        let rows = self.gradient.chunks_exact(width * self.columns);
+        // From the first to the last number that is read.
+        let reach = (rows.len() - 1) * self.source_row + self.columns;
         let mut from = [self.source; ROWS];
         for (from, &offset) in from.iter_mut().zip(&self.offsets[tap..]) {
-            *from = &self.source[offset..][..positions];
+            *from = &self.source[offset..][..reach];
         }
         let mut tile = [[s.zero(); VECTORS]; ROWS];
-        for (p, line) in self.gradient.chunks_exact(width).enumerate() {
-            let mut b = [s.zero(); VECTORS];
-            for (v, b) in b.iter_mut().enumerate() {
-                *b = s.load(&line[v * S::LANES..]);
-            }
-            for (tile, from) in tile.iter_mut().zip(&from) {
-                // SAFETY: each of `from` was cut to `positions` numbers, of which `p` is one.
-                let x = s.splat(unsafe { *from.get_unchecked(p) });
-                for (sum, &b) in tile.iter_mut().zip(&b) {
-                    *sum = s.fma(x, b, *sum);
+        for (row, lines) in rows.enumerate() {
+            for (column, line) in lines.chunks_exact(width).enumerate() {
+                let at = row * self.source_row + column;
+                let mut b = [s.zero(); VECTORS];
+                for (v, b) in b.iter_mut().enumerate() {
+                    *b = s.load(&line[v * S::LANES..]);
                 }
-                if ROWS * VECTORS == 12 {
-                    *tile = s.before_loads(*tile);
+                for (tile, from) in tile.iter_mut().zip(&from) {
+                    // SAFETY: each of `from` was cut to `reach` numbers, of which `at` is one, as the row and the column are there.
+                    let x = s.splat(unsafe { *from.get_unchecked(at) });
+                    for (sum, &b) in tile.iter_mut().zip(&b) {
+                        *sum = s.fma(x, b, *sum);
+                    }
+                    if ROWS * VECTORS == 12 {
+                        *tile = s.before_loads(*tile);
+                    }
                 }
             }
         }

@@ -189,9 +189,14 @@ impl Work<'_> {
                         .map(|offset| channel * layout.channel + offset),
                 );
             }
-            let count = (rows - 1) * layout.row + x.count;
+            let count = rows * x.count;
+            // A block is some whole rows, or a part of one.
+            let block = [
+                (BLOCK_POSITIONS / x.count).max(1),
+                BLOCK_POSITIONS.min(x.count),
+            ];
             grow(&mut source, inputs * layout.channel);
-            // What no output has stays 0 from image to image.
+            // The lanes beyond the last output stay 0 from image to image.
             gradient.clear();
             gradient.resize(count * width, 0.0);
             for image in self.images[0]..self.images[1] {
@@ -209,7 +214,7 @@ impl Work<'_> {
                 }
                 let maps = &self.d_y[d_y_of(image)..];
                 for row in 0..rows {
-                    let to = &mut gradient[row * layout.row * width..][..x.count * width];
+                    let to = &mut gradient[row * x.count * width..][..x.count * width];
                     let place = (y.first + first + row) * self.size[1] + x.first;
                     transpose(s, &maps[place..], positions, outputs, to, width);
                 }
@@ -229,17 +234,25 @@ impl Work<'_> {
                         let start = self.d_y.as_ptr().wrapping_add(at);
                         prefetch.add_run(start, rows * self.size[1], false);
                     }
-                    prefetch.spread(count.div_ceil(BLOCK_POSITIONS) * all.len().div_ceil(8));
+                    let blocks = rows.div_ceil(block[0]) * x.count.div_ceil(block[1]);
+                    prefetch.spread(blocks * all.len().div_ceil(8));
                 }
-                for (block, gradient) in gradient.chunks(BLOCK_POSITIONS * width).enumerate() {
-                    let mut taps = Taps {
-                        source: &source[block * BLOCK_POSITIONS..],
-                        offsets: &all,
-                        gradient,
-                        sums: self.sums,
-                        prefetch: &mut prefetch,
-                    };
-                    taps.run::<S, VECTORS>(s);
+                for row in (0..rows).step_by(block[0]) {
+                    let number = block[0].min(rows - row);
+                    for column in (0..x.count).step_by(block[1]) {
+                        let columns = block[1].min(x.count - column);
+                        let gradient = &gradient[(row * x.count + column) * width..];
+                        let mut taps = Taps {
+                            source: &source[row * layout.row + column..],
+                            source_row: layout.row,
+                            offsets: &all,
+                            gradient: &gradient[..number * columns * width],
+                            columns,
+                            sums: self.sums,
+                            prefetch: &mut prefetch,
+                        };
+                        taps.run::<S, VECTORS>(s);
+                    }
                 }
             }
         }

@@ -232,6 +232,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_loadu_ps(from) }
     }
     #[inline(always)]
+    unsafe fn load_halves(self, low: *const f32, high: *const f32) -> Self::V {
+        // SAFETY: AVX-512F is there; the caller vouches for the memory.
+        unsafe {
+            let low = _mm512_castpd256_pd512(_mm256_loadu_pd(low.cast()));
+            _mm512_castpd_ps(_mm512_insertf64x4::<1>(low, _mm256_loadu_pd(high.cast())))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(self, from: *const half::bf16) -> Self::V {
         // SAFETY: AVX-512F is there; the caller vouches for the memory.
         unsafe {

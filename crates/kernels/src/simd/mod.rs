@@ -226,6 +226,23 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// # Safety
     /// They can be read.
     unsafe fn load_from(self, from: *const f32) -> Self::V;
+    /// `LANES / 2` numbers from `low` on, and as many from `high` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[inline(always)]
+    unsafe fn load_halves(self, low: *const f32, high: *const f32) -> Self::V {
+        let half = Self::LANES / 2;
+        let mut both = [0.0; 16];
+        // SAFETY: the caller vouches for the memory; no unit has more than 16 lanes.
+        unsafe {
+            both.as_mut_ptr().copy_from_nonoverlapping(low, half);
+            both.as_mut_ptr()
+                .add(half)
+                .copy_from_nonoverlapping(high, half);
+        }
+        self.load(&both)
+    }
     /// `LANES` numbers of bfloat16 from `from` on.
     ///
     /// # Safety

@@ -25,22 +25,29 @@ pub(crate) fn zip_map<S: Simd, const I: usize, const O: usize>(
     let whole = length / S::LANES * S::LANES;
     let mut at = 0;
     while at < whole {
-        let result = f(
-            std::array::from_fn(|i| s.load(&inputs[i][at..])),
-            std::array::from_fn(|o| s.load(&outputs[o][at..])),
-        );
-        for o in 0..O {
-            s.store(&mut outputs[o][at..], result[o]);
+        // Loops, as closures for `array::from_fn` are not always inlined, and then do without the vector unit.
+        let (mut from, mut before) = ([s.zero(); I], [s.zero(); O]);
+        for (x, input) in from.iter_mut().zip(&inputs) {
+            *x = s.load(&input[at..]);
+        }
+        for (x, out) in before.iter_mut().zip(&outputs) {
+            *x = s.load(&out[at..]);
+        }
+        for (out, x) in outputs.iter_mut().zip(f(from, before)) {
+            s.store(&mut out[at..], x);
         }
         at += S::LANES;
     }
     if at < length {
-        let result = f(
-            std::array::from_fn(|i| s.load_partial(&inputs[i][at..])),
-            std::array::from_fn(|o| s.load_partial(&outputs[o][at..])),
-        );
-        for o in 0..O {
-            s.store_partial(&mut outputs[o][at..], result[o]);
+        let (mut from, mut before) = ([s.zero(); I], [s.zero(); O]);
+        for (x, input) in from.iter_mut().zip(&inputs) {
+            *x = s.load_partial(&input[at..]);
+        }
+        for (x, out) in before.iter_mut().zip(&outputs) {
+            *x = s.load_partial(&out[at..]);
+        }
+        for (out, x) in outputs.iter_mut().zip(f(from, before)) {
+            s.store_partial(&mut out[at..], x);
         }
     }
 }

@@ -130,7 +130,7 @@ impl Operation for Operator {
         if tracked {
             inputs.truncate(3);
             inputs.push(moments.clone());
-            if self.relu {
+            if self.relu && self.residual {
                 inputs.push(output.clone());
             }
         }

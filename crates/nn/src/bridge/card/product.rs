@@ -17,7 +17,7 @@ pub(crate) fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
     let (of_a, of_b) = (a.dims(), b.dims());
     let mut shape: [usize; D] = std::array::from_fn(|axis| of_a[axis].max(of_b[axis]));
     (shape[D - 2], shape[D - 1]) = (of_a[D - 2], of_b[D - 1]);
-    // One matrix for all of the batch: one product, in which no tile of its gradient is left over for each batch entry.
+    // One matrix for all of the batch: one product of all rows, and one for its gradient, in place of one for each batch entry and a sum.
     if D > 2 && of_b[..D - 2].iter().all(|&size| size == 1) {
         let rows = of_a[..D - 1].iter().product::<usize>();
         let a = a.reshape([rows, of_a[D - 1]]);

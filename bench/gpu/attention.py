@@ -8,13 +8,13 @@ A case is NUMBERS,BATCH,HEADS,LENGTH,SIZE,MASK such as bf16,4,16,4096,128,causal
 median of five sets of calls; TFLOP/s count 4 L^2 d a head for the forward pass (half of it under a causal mask) and 3.5 times that for both.
 """
 import statistics
-import subprocess
 import sys
-import time
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from common import Speed, torch_time
 
 CASES = [
     "bf16,4,16,4096,128,all",
@@ -26,7 +26,7 @@ PEERS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTIO
 ROUNDS = 3
 
 
-def torch_time(backend, what, numbers, batch, heads, length, size, mask):
+def attention_time(backend, what, numbers, batch, heads, length, size, mask):
     """Milliseconds of a call."""
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[numbers]
     training = what == "training"
@@ -40,30 +40,11 @@ def torch_time(backend, what, numbers, batch, heads, length, size, mask):
         if training:
             torch.autograd.grad(found, (q, k, v), gradient)
 
-    def timed(calls):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - begin) * 1e3 / calls
-
-    timed(2)
-    calls = max(1, min(200, int(50 / timed(2))))
-    return statistics.median(timed(calls) for _ in range(5))
+    return torch_time(call)
 
 
 def main():
-    ours = subprocess.Popen(["target/release/examples/speed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def our_time(what, fields):
-        ours.stdin.write(" ".join(["regard", what, *fields]) + "\n")
-        ours.stdin.flush()
-        answer = ours.stdout.readline().split()
-        if len(answer) != 2:
-            sys.exit(f"speed stopped at {what} {fields}: {' '.join(answer)}")
-        return float(answer[0])
-
+    ours = Speed()
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     print(f"{'case':32} {'pass':9} " + " ".join(f"{name:>22}" for name in ["regard", *PEERS]) + "  of flash")
     for case in sys.argv[1:] or CASES:
@@ -73,10 +54,10 @@ def main():
         for what in ("forward", "training"):
             times = {"regard": [], **{name: [] for name in PEERS}}
             for _ in range(ROUNDS):
-                times["regard"].append(our_time(what, fields))
+                times["regard"].append(ours.time("regard", what, *fields))
                 for name, backend in PEERS.items():
                     try:
-                        times[name].append(torch_time(backend, what, numbers, *sizes, mask))
+                        times[name].append(attention_time(backend, what, numbers, *sizes, mask))
                     except RuntimeError:
                         times[name].append(float("nan"))
             flop = 4 * sizes[0] * sizes[1] * sizes[2] ** 2 * sizes[3]

@@ -8,50 +8,30 @@ of `[m, k] [k, n]`. Burn's factors are rounded to TF32, as PyTorch's are in the 
 product) from medians of rounds, each the median of five sets of calls.
 """
 import statistics
-import subprocess
 import sys
-import time
 
 import torch
+
+from common import Speed, torch_time
 
 CASES = ["1,4096,4096,4096", "1,4096,512,2048", "1,1024,256,8000", "64,256,64,256"]
 ROUNDS = 3
 
 
-def torch_time(tf32, batch, m, k, n):
-    """Milliseconds of a call."""
+def product_time(tf32, batch, m, k, n):
+    """Milliseconds of a product of PyTorch."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     a, b = torch.randn(batch, m, k, device="cuda"), torch.randn(batch, k, n, device="cuda")
-
-    def timed(calls):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            a @ b
-        torch.cuda.synchronize()
-        return (time.perf_counter() - begin) * 1e3 / calls
-
-    timed(2)
-    calls = max(1, min(200, int(50 / timed(2))))
-    return statistics.median(timed(calls) for _ in range(5))
+    return torch_time(lambda: a @ b)
 
 
 def main():
-    ours = subprocess.Popen(["target/release/examples/speed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def our_time(who, sizes):
-        ours.stdin.write(" ".join([who, "product", "f32", *map(str, sizes), "-"]) + "\n")
-        ours.stdin.flush()
-        answer = ours.stdout.readline().split()
-        if len(answer) != 2:
-            sys.exit(f"speed stopped at {who} {sizes}: {' '.join(answer)}")
-        return float(answer[0])
-
+    ours = Speed()
     sides = {
-        "regard": lambda sizes: our_time("regard", sizes),
-        "burn": lambda sizes: our_time("burn", sizes),
-        "torch": lambda sizes: torch_time(False, *sizes),
-        "torch tf32": lambda sizes: torch_time(True, *sizes),
+        "regard": lambda sizes: ours.time("regard", "product", "f32", *sizes, "-"),
+        "burn": lambda sizes: ours.time("burn", "product", "f32", *sizes, "-"),
+        "torch": lambda sizes: product_time(False, *sizes),
+        "torch tf32": lambda sizes: product_time(True, *sizes),
     }
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     print(f"{'batch,m,k,n':20} " + " ".join(f"{name:>22}" for name in sides))

@@ -1,6 +1,7 @@
-//! Times attention and products on a card for `bench/gpu/attention.py`: reads lines such as `regard training bf16 4 16 4096 128 causal`
-//! (whose, what, numbers, batch, heads, length, size, mask) or `regard product f32 1 4096 4096 4096 -` (batch and `m`, `k`, `n` of
-//! `[m, k] [k, n]`) and answers each with milliseconds per call and the bytes that the card's memory pool holds.
+//! Times attention and products on a card for `bench/gpu/attention.py` and `bench/gpu/products.py`: reads lines such as
+//! `regard training bf16 4 16 4096 128 causal` (whose, what, numbers, batch, heads, length, size, mask) or
+//! `regard product f32 1 4096 4096 4096 -` (batch and `m`, `k`, `n` of `[m, k] [k, n]`) and answers each with milliseconds per call and the
+//! bytes that the card's memory pool holds.
 //!
 //! `regard` is the kernel of this crate, `burn` the operation of Burn; `forward` is a pass without gradients, `training` one with its
 //! backward pass.

@@ -315,6 +315,29 @@ fn products_are_those_of_whole_factors() {
     }
 }
 
+/// What is not a number stays in its row or column, and the largest numbers do not overflow before they have to.
+#[test]
+fn products_of_extremes_stay_where_they_are() {
+    let Some(device) = card() else { return };
+    let (rows, inner, columns) = (70, 33, 41);
+    let tensor = |count: usize, shape: [usize; 2], extreme: f32| {
+        let mut numbers = vec![1.0; count];
+        numbers[0] = extreme;
+        Tensor::<2>::from_data(TensorData::new(numbers, shape), &device)
+    };
+    for extreme in [f32::NAN, f32::INFINITY, f32::MAX, -1e30, f32::MIN_POSITIVE] {
+        let a = tensor(rows * inner, [rows, inner], extreme);
+        let b = tensor(inner * columns, [inner, columns], 1.0);
+        let found = numbers(matmul(a, b));
+        let expected = f64::from(extreme + (inner - 1) as f32);
+        for (at, x) in found.into_iter().enumerate() {
+            let expected = if at < columns { expected } else { inner as f64 };
+            let same = x == expected || (x.is_nan() && expected.is_nan());
+            assert!(same, "{extreme}, number {at}: {x}, expected {expected}");
+        }
+    }
+}
+
 #[test]
 fn a_layer_is_the_product_with_its_bias() {
     let Some(device) = card() else { return };

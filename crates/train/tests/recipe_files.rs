@@ -282,25 +282,36 @@ fn losses_as(ranks: &dyn Ranks, recipe: &Recipe, folder: &Path, device: &Device)
     losses
 }
 
+/// The card REGARD_TEST_DEVICE.
+fn card() -> Device {
+    let wanted = env::var("REGARD_TEST_DEVICE").expect("REGARD_TEST_DEVICE names a card");
+    let cards = regard_nn::devices::cards();
+    let found = cards.into_iter().find(|(name, _)| *name == wanted);
+    found.expect("no such card").1
+}
+
+/// The recipes whose names contain REGARD_TEST_RECIPES.
+fn chosen() -> impl Iterator<Item = PathBuf> {
+    let only = env::var("REGARD_TEST_RECIPES").unwrap_or_default();
+    let name = |path: &PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    recipes()
+        .into_iter()
+        .filter(move |path| name(path).contains(&only))
+}
+
 /// The losses of every recipe (or of those whose names contain REGARD_TEST_RECIPES) on the card REGARD_TEST_DEVICE and on the CPU.
 #[test]
 #[ignore = "needs a card, or a program that plays one, and up to an hour: see bench/gpu/check"]
 fn every_recipe_trains_alike_on_a_card() {
-    let wanted = env::var("REGARD_TEST_DEVICE").expect("REGARD_TEST_DEVICE names a card");
-    let only = env::var("REGARD_TEST_RECIPES").unwrap_or_default();
-    let cards = regard_nn::devices::cards();
-    let (_, card) = cards.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    let card = card();
     let folder = tempfile::tempdir().unwrap();
     let mut apart = vec![];
     println!(
         "{:<40} {:>8} {:>10} {:>9}",
         "recipe", "loss", "apart", "seconds"
     );
-    for path in recipes() {
+    for path in chosen() {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        if !name.contains(&only) {
-            continue;
-        }
         let recipe = calm(&path, folder.path());
         let run = |kind: &str| folder.path().join(format!("{name}-{kind}"));
         let cpu = losses(&recipe, &run("cpu"), &Device::flex());
@@ -325,17 +336,11 @@ fn every_recipe_trains_alike_on_a_card() {
 #[test]
 #[ignore = "needs a card, or a program that plays one, and up to an hour: see bench/gpu/check"]
 fn two_processes_on_a_card_make_the_same_bits_from_run_to_run() {
-    let wanted = env::var("REGARD_TEST_DEVICE").expect("REGARD_TEST_DEVICE names a card");
-    let only = env::var("REGARD_TEST_RECIPES").unwrap_or_default();
-    let cards = regard_nn::devices::cards();
-    let (_, card) = &cards.into_iter().find(|(name, _)| *name == wanted).unwrap();
+    let card = &card();
     let folder = &tempfile::tempdir().unwrap();
     let mut apart = vec![];
-    for path in recipes() {
+    for path in chosen() {
         let name = path.file_stem().unwrap().to_str().unwrap();
-        if !name.contains(&only) {
-            continue;
-        }
         let more = ["training.log_every=1", "batch.sentences=8"];
         let recipe = &recipe(&path, folder.path(), 8, &more);
         let run = |kind: &str| {

@@ -12,8 +12,8 @@
 //! channel by channel:   x --sum--> mean --squares--> variance --> y        the channel's numbers are in the second-level
 //!                                                                          cache from the first pass to the last
 //! ```
-//! Kept for the backward pass: `x`, `y` (if there is a ReLU of a sum with a residual) and two numbers a channel. Sums are taken in `f32` in blocks of 512 whose
-//! sums are added in `f64`, in the order of the batch: the same bits on any number of threads.
+//! Kept for the backward pass: `x`, `y` (if there is a ReLU of a sum with a residual) and two numbers a channel. Sums are taken in `f32`
+//! in blocks of 512 whose sums are added in `f64`, in the order of the batch: the same bits on any number of threads.
 //!
 //! ```
 //! use regard_kernels::batch_norm::BatchNorm;
@@ -73,7 +73,8 @@ pub struct Moments {
 pub struct Saved<'a> {
     /// The input, `[batch, channels, positions]`.
     pub x: &'a [f32],
-    /// The output in the same shape, if there is a ReLU of a sum with a residual; else it may be empty.
+    /// The output in the same shape. Without a ReLU it is not read; without a residual it may be empty, and what the ReLU passed follows
+    /// from `x`.
     pub y: &'a [f32],
     /// The moments of the forward pass.
     pub moments: &'a Moments,
@@ -203,10 +204,10 @@ impl BatchNorm<'_> {
             ("d_y", d_y.len()),
             ("gradients.input", gradients.input.len()),
         ];
+        if self.relu && (gradients.residual.is_some() || !saved.y.is_empty()) {
+            lengths.push(("saved.y", saved.y.len()));
+        }
         if let Some(residual) = &gradients.residual {
-            if self.relu {
-                lengths.push(("saved.y", saved.y.len()));
-            }
             lengths.push(("gradients.residual", residual.len()));
         }
         self.check(&lengths)?;
@@ -392,8 +393,8 @@ fn sums<S: Simd, const N: usize>(
     totals
 }
 
-/// What a ReLU passes: where `(of - mean) factor + bias > 0` of a number `of`, which is one of the output (and 0, 1 and 0 the others), or,
-/// where there is no residual, one of the input, which is read anyway.
+/// What a ReLU passes: a number of the output above 0, `(of - mean) factor + bias`. `of` is one of the output, where that was kept (with a
+/// mean and a bias of 0 and a factor of 1), or one of the input, which is read anyway.
 struct Gate<S: Simd> {
     relu: bool,
     mean: S::V,
@@ -440,7 +441,7 @@ impl Kernel for Backward<'_, '_> {
             moments.mean[channel],
             norm.reciprocal_root(moments.variance[channel]),
         );
-        let of_output = norm.relu && !self.d_residual.is_empty();
+        let of_output = norm.relu && !saved.y.is_empty();
         let [of_mean, of_factor, of_bias] = match of_output {
             true => [0.0, 1.0, 0.0],
             false => [mean, norm.weight[channel] * root, norm.bias[channel]],

@@ -111,7 +111,7 @@ fn check(sizes: Sizes, relu: bool, with_residual: bool, given: bool) {
             let (mut d_weight, mut d_bias) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
             let saved = Saved {
                 x: &inputs.x,
-                y: if relu { &y } else { &[] },
+                y: if relu && with_residual { &y } else { &[] },
                 moments: &moments,
                 of_batch: !given,
             };

@@ -74,8 +74,8 @@ impl Reinforce {
         let of_row =
             |x: &Tensor<3>| -> Tensor<1> { x.clone().sum_dim(2).sum_dim(1).squeeze_dims(&[1, 2]) };
         let advantage = log_likelihood.clone() - self.baseline;
-        let before: f64 = mean(log_likelihood).into_scalar();
-        self.baseline = self.memory * self.baseline + (1.0 - self.memory) * before;
+        let of_batch: f64 = mean(log_likelihood).into_scalar();
+        self.baseline = self.memory * self.baseline + (1.0 - self.memory) * of_batch;
         let score = advantage * of_row(&sampled.log_probability) * self.reward;
         -mean(score + of_row(&sampled.entropy) * self.entropy)
     }

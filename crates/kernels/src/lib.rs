@@ -13,6 +13,7 @@
 //! | [`convolution`] | convolution of maps with stride, dilation and groups, forward and backward |
 //! | [`batch_norm`], [`pool`], [`resize`] | batch norm with residual sum and ReLU; pooling; bilinear interpolation; forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
+//! | [`transpose`] | matrices transposed |
 //! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
 //! | [`measure`] | the peak speed of this machine, and the fraction of it that each kernel reaches |
@@ -81,6 +82,7 @@ pub mod sequence;
 pub mod simd;
 pub mod stack;
 mod threads;
+pub mod transpose;
 mod view;
 
 pub use element::{Element, Kind};

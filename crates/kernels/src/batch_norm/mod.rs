@@ -379,15 +379,22 @@ fn sums<S: Simd, const N: usize>(
     let mut totals = [0.0; N];
     for first in (0..length).step_by(BLOCK) {
         let end = (first + BLOCK).min(length);
-        let mut block = [[s.zero(); N]; 2];
-        for (turn, at) in (first..end).step_by(S::LANES).enumerate() {
-            let of = f(at, S::LANES.min(end - at));
-            for (sum, x) in block[turn % 2].iter_mut().zip(of) {
-                *sum = s.add(*sum, x);
+        // Two chains of sums; which one a vector goes to is known when this is compiled, so that both stay in registers.
+        let (mut even, mut odd) = ([s.zero(); N], [s.zero(); N]);
+        let mut at = first;
+        while at < end {
+            for sums in [&mut even, &mut odd] {
+                if at < end {
+                    let of = f(at, S::LANES.min(end - at));
+                    for (sum, x) in sums.iter_mut().zip(of) {
+                        *sum = s.add(*sum, x);
+                    }
+                    at += S::LANES;
+                }
             }
         }
         for (n, total) in totals.iter_mut().enumerate() {
-            *total += f64::from(s.reduce_add(s.add(block[0][n], block[1][n])));
+            *total += f64::from(s.reduce_add(s.add(even[n], odd[n])));
         }
     }
     totals

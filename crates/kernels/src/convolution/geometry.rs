@@ -166,7 +166,7 @@ pub(super) struct Layout {
     residues: [Vec<usize>; 2],
     /// From a line to the next.
     pub(super) row: usize,
-    lines: usize,
+    pub(super) lines: usize,
     /// Entries of a line.
     width: usize,
     plane: usize,
@@ -205,6 +205,11 @@ impl Layout {
     /// Numbers of a channel's planes for one row of outputs.
     pub(super) fn of_row(&self) -> usize {
         self.row * self.residues[0].len() * self.residues[1].len()
+    }
+
+    /// What the lines hold of the rows of the input, where columns have no stride.
+    pub(super) fn columns(&self, x: &Axis) -> Line {
+        x.line(self.reach[1][0], self.width)
     }
 
     /// Where the inputs of each tap start in a channel: taps of rows outside, of columns inside.
@@ -255,6 +260,13 @@ impl Layout {
                     let to = &mut plane[to..][..columns.count];
                     match x.stride {
                         1 => copy(channel.get(from..from + to.len()).unwrap_or(&[]), to),
+                        2 if !to.is_empty() => {
+                            // As the next arm, in vectors.
+                            let from = &channel[from..][..2 * to.len() - 1];
+                            for (at, to) in to.iter_mut().enumerate() {
+                                *to = from[2 * at];
+                            }
+                        }
                         stride => {
                             let from = channel.iter().skip(from).step_by(stride);
                             to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);

@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::{
     Convolution,
     geometry::{Axis, Layout},
+    pairs,
     tile::{PANEL, Positions, STRIP},
 };
 use crate::prefetch::Prefetch;
@@ -18,7 +19,7 @@ const BLOCK_TAPS: usize = 160;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
-/// The weights of a phase, in strips of [`STRIP`] outputs: for every group `[strips, inputs · taps, STRIP]`.
+/// The weights of a phase, in strips of [`STRIP`] outputs: for every group `[sets, strips, inputs · taps, STRIP]`.
 pub(super) struct Weights(Vec<f32>);
 
 /// Which way a correlation goes.
@@ -31,33 +32,47 @@ pub(super) enum Pass {
 }
 
 impl Weights {
-    fn pack(c: &Convolution, pass: Pass, weight: &[f32], taps: &[usize]) -> Self {
+    /// For the taps at `places` in the kernel; three rows of them become [`pairs::SETS`] sets of one row if `in_pairs`.
+    fn pack(c: &Convolution, pass: Pass, weight: &[f32], places: &[usize], in_pairs: bool) -> Self {
         let [outputs, of_output, height, width] = c.weight_shape();
         let (of_input, size) = (outputs / c.groups, height * width);
         let [outputs, inputs] = match pass {
             Pass::Forward => [of_input, of_output],
             Pass::Backward => [of_output, of_input],
         };
-        let weight = |group: usize, output: usize, input: usize, tap: usize| {
+        // The kernel between an output and an input of a group.
+        let kernel = |group: usize, output: usize, input: usize| {
             let [row, column] = match pass {
                 Pass::Forward => [output, input],
                 Pass::Backward => [input, output],
             };
-            weight[((group * of_input + row) * of_output + column) * size + tap]
+            &weight[((group * of_input + row) * of_output + column) * size..][..size]
         };
-        let strip = inputs * taps.len() * STRIP;
-        let of_group = outputs.div_ceil(STRIP) * strip;
-        let mut packed = vec![0.0; c.groups * of_group];
-        if of_group == 0 {
+        let (sets, taps) = match in_pairs {
+            true => (pairs::SETS, places.len() / 3),
+            false => (1, places.len()),
+        };
+        let of_set = outputs.div_ceil(STRIP) * inputs * taps * STRIP;
+        let mut packed = vec![0.0; c.groups * sets * of_set];
+        if packed.is_empty() {
             return Self(packed);
         }
-        for (group, packed) in packed.chunks_exact_mut(of_group).enumerate() {
-            for (first, strip) in packed.chunks_exact_mut(strip).enumerate() {
-                let rows = STRIP.min(outputs - first * STRIP);
-                for (line, to) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    let (input, tap) = (line / taps.len(), taps[line % taps.len()]);
-                    for (row, to) in to[..rows].iter_mut().enumerate() {
-                        *to = weight(group, first * STRIP + row, input, tap);
+        for (group, packed) in packed.chunks_exact_mut(sets * of_set).enumerate() {
+            for output in 0..outputs {
+                for input in 0..inputs {
+                    let kernel = kernel(group, output, input);
+                    let line = (output / STRIP * inputs + input) * taps;
+                    for tap in 0..taps {
+                        let at = (line + tap) * STRIP + output % STRIP;
+                        match in_pairs {
+                            true => {
+                                let rows = [0, 1, 2].map(|row| kernel[places[row * taps + tap]]);
+                                for (set, weight) in pairs::weights(rows).into_iter().enumerate() {
+                                    packed[set * of_set + at] = weight;
+                                }
+                            }
+                            false => packed[at] = kernel[places[tap]],
+                        }
                     }
                 }
             }
@@ -69,6 +84,8 @@ impl Weights {
 /// Output positions that read the same taps.
 pub(super) struct Phase {
     axes: [Axis; 2],
+    /// The axis of the pairs of rows, if rows are computed in pairs.
+    pairs: Option<Axis>,
     weights: Weights,
 }
 
@@ -84,17 +101,35 @@ impl Phase {
         let mut all = vec![];
         for y in rows.iter().filter(read) {
             for x in columns.iter().filter(read) {
+                let (pairs, places) = (pairs::axis(c, y), kernel_places(c, [y, x]));
                 all.push(Self {
                     axes: [y.clone(), x.clone()],
-                    weights: Weights::pack(c, pass, weight, &kernel_places(c, [y, x])),
+                    weights: Weights::pack(c, pass, weight, &places, pairs.is_some()),
+                    pairs,
                 });
             }
         }
         all
     }
 
+    /// The axes of the copy that is read: of lines, which are rows or pairs of rows, and of columns.
+    fn lines(&self) -> [&Axis; 2] {
+        [self.pairs.as_ref().unwrap_or(&self.axes[0]), &self.axes[1]]
+    }
+
+    /// Rows of outputs that a line of the copy is for.
+    fn of_line(&self) -> usize {
+        1 + usize::from(self.pairs.is_some())
+    }
+
+    /// Sets of products.
+    fn sets(&self) -> usize {
+        self.pairs.as_ref().map_or(1, |_| pairs::SETS)
+    }
+
+    /// Taps of a set.
     fn taps(&self) -> usize {
-        self.axes[0].taps.len() * self.axes[1].taps.len()
+        self.lines().map(|axis| axis.taps.len()).iter().product()
     }
 }
 
@@ -194,6 +229,7 @@ impl Task<'_> {
 struct Scratch {
     source: Vec<f32>,
     sums: Vec<f32>,
+    zeros: Vec<f32>,
     prefetch: Prefetch,
 }
 
@@ -202,12 +238,19 @@ impl Correlation<'_> {
     fn task_rows(&self) -> usize {
         let height = self.output_size[0];
         let of_row = |phase: &Phase| {
-            let layout = Layout::new([&phase.axes[0], &phase.axes[1]], 1);
-            self.inputs * layout.of_row() + self.outputs * layout.row
+            let layout = Layout::new(phase.lines(), 1);
+            let copy = phase.sets() * self.inputs * layout.of_row() / phase.of_line();
+            match phase.pairs {
+                None => copy + self.outputs * layout.row,
+                // Their sums are written and read once: quicker from a slower cache than with rows cut in two.
+                Some(_) => copy,
+            }
         };
         let of_row = self.phases.iter().map(of_row).max().unwrap_or(0);
-        // Rows of all residues of a stride.
-        let step = self.phases.first().map_or(1, |phase| phase.axes[0].step);
+        // A task has rows of all residues of a stride, or whole pairs.
+        let first = self.phases.first();
+        let step = first.map_or(1, |phase| phase.axes[0].step);
+        let of_line = first.map_or(1, Phase::of_line);
         let fitting = (TASK_NUMBERS / of_row.max(1)).max(1).saturating_mul(step);
         let fitting = fitting.min(height);
         let tasks = self.batch * self.groups;
@@ -216,7 +259,7 @@ impl Correlation<'_> {
             true => fitting.min((height * tasks).div_ceil(wanted)),
             false => height.div_ceil(height.div_ceil(fitting)),
         };
-        rows.next_multiple_of(step).max(1)
+        rows.next_multiple_of(step * of_line).max(1)
     }
 
     pub(super) fn run(&self, level: Level, x: &[f32], y: &mut [f32]) {
@@ -301,8 +344,9 @@ impl Kernel for Work<'_, '_> {
 }
 
 impl Work<'_, '_> {
-    /// Plans prefetches of what the task will write, and of what the next one reads, which is likely to be this thread's too.
-    fn plan_prefetches(&mut self, blocks: usize) {
+    /// Plans prefetches of what the task will write while its products are summed, if `written`, and of what the next one reads,
+    /// which is likely to be this thread's too.
+    fn plan_prefetches(&mut self, blocks: usize, written: bool) {
         let prefetch = &mut self.scratch.prefetch;
         prefetch.clear();
         if self.x.is_empty() {
@@ -323,14 +367,15 @@ impl Work<'_, '_> {
             ref maps,
         } = self.task;
         let next = (image * groups + group + 1) * inputs * height * width;
-        if to - from == output_size[0] {
-            prefetch.add_run(maps[0].as_ptr(), maps[0].len(), true);
-            let first = self.x.as_ptr().wrapping_add(next);
-            prefetch.add_run(first, inputs * height * width, false);
-        } else {
+        if written {
             for map in maps {
                 prefetch.add_run(map.as_ptr(), map.len(), true);
             }
+        }
+        if to - from == output_size[0] {
+            let first = self.x.as_ptr().wrapping_add(next);
+            prefetch.add_run(first, inputs * height * width, false);
+        } else {
             // The rows of the input that go with the same number of rows of the output.
             let row = |row: usize| row.saturating_mul(height) / output_size[0];
             let (maps, first) = match to < output_size[0] {
@@ -360,59 +405,53 @@ impl Work<'_, '_> {
         if from >= to {
             return;
         }
-        let taps = phase.taps();
+        let (sets, of_line, taps) = (phase.sets(), phase.of_line(), phase.taps());
         let rows = to - from;
+        let lines = rows.div_ceil(of_line);
         let first_row = self.task.rows[0];
         let place = |row: usize| {
             let row = y.first + y.step * (from + row) - first_row;
             row * output_size[1] + x.first
         };
-        let layout = Layout::new([y, x], rows);
-        // Rows that fill whole vectors, or a half of one each, are computed alone; of others the numbers between them are, too.
+        let layout = Layout::new(phase.lines(), lines);
+        // Lines that fill whole vectors, or a half of one each, are computed alone; of others the numbers between them are, too.
         let halves = S::LANES == 16 && 2 * x.count == S::LANES && layout.row > x.count;
-        let row_stride = match halves || x.count.is_multiple_of(S::LANES) {
+        let line_stride = match halves || x.count.is_multiple_of(S::LANES) {
             true => x.count,
             false => layout.row,
         };
-        let positions = (rows - 1) * row_stride + x.count;
+        let positions = (lines - 1) * line_stride + x.count;
         let stride = positions.next_multiple_of(S::LANES);
-        // Where in the copy the halves of each vector begin. A half beyond the last row is the last row.
+        // Where in the copy the halves of each vector begin. A half beyond the last line is the last line.
         let place_in_copy = |position: usize| {
-            let row = (position / row_stride).min(rows - 1);
-            row * layout.row + position % row_stride
+            let line = (position / line_stride).min(lines - 1);
+            line * layout.row + position % line_stride
         };
         let vectors: Vec<[usize; 2]> = (0..stride)
             .step_by(S::LANES)
-            .map(|first| match row_stride == layout.row {
+            .map(|first| match line_stride == layout.row {
                 true => [first; 2],
                 false => [0, S::LANES / 2].map(|half| place_in_copy(first + half)),
             })
             .collect();
 
         // The inputs, with room for a vector that reaches beyond the last position.
-        let Scratch { source, .. } = &mut *self.scratch;
-        grow(source, inputs * layout.channel + S::LANES);
+        let Scratch { source, zeros, .. } = &mut *self.scratch;
+        let of_set = inputs * layout.channel;
+        grow(source, sets * of_set + S::LANES);
         let plane = input_size[0] * input_size[1];
         let first = (self.task.image * self.correlation.groups + self.task.group) * inputs;
-        let channels = self.x[first * plane..][..inputs * plane].chunks(plane.max(1));
-        for (channel, to) in source
-            .chunks_exact_mut(layout.channel)
-            .take(inputs)
-            .enumerate()
-        {
-            let from_channel = channels.clone().nth(channel).unwrap_or(&[]);
-            layout.fill(
-                [y, x],
-                from,
-                from_channel,
-                to,
-                #[inline(always)]
-                |from, to| copy(s, from, to),
-            );
-        }
+        let channels = &self.x[first * plane..][..inputs * plane];
+        let copies = Copies {
+            layout: &layout,
+            axes: [y, x],
+            pairs: phase.pairs.is_some(),
+            first: from,
+        };
+        copies.fill(s, channels, source, zeros);
 
-        // Rows that lie one after the other, in the sums as in the maps; where all do, the sums are the maps themselves.
-        let joined = row_stride == output_size[1] && [y.step, x.step] == [1, 1];
+        // Lines that lie one after the other, in the sums as in the maps; where all do, the sums are the maps themselves.
+        let joined = sets == 1 && line_stride == output_size[1] && [y.step, x.step] == [1, 1];
         let direct =
             self.task.maps.len() == 1 && joined && positions == stride && rows == output_size[0];
         let whole = match direct {
@@ -424,7 +463,10 @@ impl Work<'_, '_> {
         match first_phase {
             true => {
                 let panels = vectors.len().div_ceil(PANEL);
-                self.plan_prefetches(inputs.div_ceil(in_block) * panels * strips)
+                self.plan_prefetches(
+                    sets * inputs.div_ceil(in_block) * panels * strips,
+                    sets == 1,
+                )
             }
             false => self.scratch.prefetch.clear(),
         }
@@ -432,61 +474,68 @@ impl Work<'_, '_> {
             source,
             sums,
             prefetch,
+            ..
         } = &mut *self.scratch;
         let sums = match direct {
             true => &mut *whole,
             false => {
-                grow(sums, outputs * stride);
+                grow(sums, sets * outputs * stride);
                 &mut sums[..]
             }
         };
-        let offsets = layout.offsets([y, x]);
-        let of_group = strips * inputs * taps * STRIP;
-        let weights = &phase.weights.0[self.task.group * of_group..][..of_group];
+        let offsets = layout.offsets(phase.lines());
+        let weights_of_set = strips * inputs * taps * STRIP;
+        let weights = &phase.weights.0[self.task.group * sets * weights_of_set..];
         let mut all = Vec::with_capacity(in_block * taps);
-        for start in (0..inputs).step_by(in_block) {
-            let end = (start + in_block).min(inputs);
-            all.clear();
-            for channel in start..end {
-                all.extend(
-                    offsets
-                        .iter()
-                        .map(|offset| channel * layout.channel + offset),
-                );
-            }
-            let furthest = all.iter().max().map_or(0, |&offset| offset);
-            let last = vectors.iter().flatten().max().map_or(0, |&at| at);
-            assert!(
-                furthest + last + S::LANES <= source.len(),
-                "every vector inside the copy"
-            );
-            let mut first = 0;
-            while first < vectors.len() {
-                // Twice two rather than three and one, whose few sums wait for each other.
-                let number = match vectors.len() - first {
-                    4 => 2,
-                    left => left.min(PANEL),
-                };
-                let position = first * S::LANES;
-                for (strip, weights) in weights.chunks_exact(inputs * taps * STRIP).enumerate() {
-                    let row = strip * STRIP;
-                    let mut tile = Positions {
-                        strip: &weights[start * taps * STRIP..end * taps * STRIP],
-                        rows: STRIP.min(outputs - row),
-                        source,
-                        vectors: &vectors[first..first + number],
-                        offsets: &all,
-                        sums: &mut sums[row * stride + position..],
-                        stride,
-                        add: start > 0,
-                    };
-                    prefetch.some(s);
-                    match halves {
-                        true => tile.run::<S, true>(s),
-                        false => tile.run::<S, false>(s),
-                    }
+        for set in 0..sets {
+            let weights = &weights[set * weights_of_set..][..weights_of_set];
+            let sums = &mut sums[set * outputs * stride..];
+            let source = &source[set * of_set..];
+            for start in (0..inputs).step_by(in_block) {
+                let end = (start + in_block).min(inputs);
+                all.clear();
+                for channel in start..end {
+                    all.extend(
+                        offsets
+                            .iter()
+                            .map(|offset| channel * layout.channel + offset),
+                    );
                 }
-                first += number;
+                let furthest = all.iter().max().map_or(0, |&offset| offset);
+                let last = vectors.iter().flatten().max().map_or(0, |&at| at);
+                assert!(
+                    furthest + last + S::LANES <= source.len(),
+                    "every vector inside the copy"
+                );
+                let mut first = 0;
+                while first < vectors.len() {
+                    // Twice two rather than three and one, whose few sums wait for each other.
+                    let number = match vectors.len() - first {
+                        4 => 2,
+                        left => left.min(PANEL),
+                    };
+                    let position = first * S::LANES;
+                    for (strip, weights) in weights.chunks_exact(inputs * taps * STRIP).enumerate()
+                    {
+                        let row = strip * STRIP;
+                        let mut tile = Positions {
+                            strip: &weights[start * taps * STRIP..end * taps * STRIP],
+                            rows: STRIP.min(outputs - row),
+                            source,
+                            vectors: &vectors[first..first + number],
+                            offsets: &all,
+                            sums: &mut sums[row * stride + position..],
+                            stride,
+                            add: start > 0,
+                        };
+                        prefetch.some(s);
+                        match halves {
+                            true => tile.run::<S, true>(s),
+                            false => tile.run::<S, false>(s),
+                        }
+                    }
+                    first += number;
+                }
             }
         }
         if direct {
@@ -496,12 +545,27 @@ impl Work<'_, '_> {
         for output in 0..outputs {
             let map = self.task.map(output, outputs);
             let sums = &self.scratch.sums[output * stride..];
+            if phase.pairs.is_some() {
+                let (m0, m1) = sums.split_at(outputs * stride);
+                let (m1, m2) = m1.split_at(outputs * stride);
+                let (m2, m3) = m2.split_at(outputs * stride);
+                let map = &mut map[place(0)..];
+                pairs::outputs(
+                    s,
+                    [m0, m1, m2, m3],
+                    line_stride,
+                    map,
+                    output_size[1],
+                    [rows, x.count],
+                );
+                continue;
+            }
             let (runs, length) = match joined {
                 true => (1, positions),
                 false => (rows, x.count),
             };
             for run in 0..runs {
-                let from = &sums[run * row_stride..][..length];
+                let from = &sums[run * line_stride..][..length];
                 let to = &mut map[place(run)..];
                 match x.step {
                     1 => copy(s, from, &mut to[..length]),
@@ -511,6 +575,65 @@ impl Work<'_, '_> {
                     }
                 }
             }
+        }
+    }
+}
+
+/// The copies of the channels that a task reads: for every set of products, one of each channel.
+pub(super) struct Copies<'a> {
+    pub(super) layout: &'a Layout,
+    /// Of the rows, also where a line of the layout is a pair of them, and of the columns.
+    pub(super) axes: [&'a Axis; 2],
+    pub(super) pairs: bool,
+    /// First row of outputs.
+    pub(super) first: usize,
+}
+
+impl Copies<'_> {
+    /// Fills `to [sets, channels, planes]`, which may be longer, from `channels [channels, height, width]`. `zeros` become as
+    /// many as a row has numbers.
+    #[inline(always)]
+    pub(super) fn fill<S: Simd>(
+        &self,
+        s: S,
+        channels: &[f32],
+        to: &mut [f32],
+        zeros: &mut Vec<f32>,
+    ) {
+        let Self {
+            layout,
+            axes,
+            pairs,
+            first,
+        } = *self;
+        let channels = channels.chunks_exact(axes[0].input * axes[1].input);
+        let length = layout.channel;
+        if !pairs {
+            for (channel, to) in channels.zip(to.chunks_exact_mut(length)) {
+                layout.fill(
+                    axes,
+                    first,
+                    channel,
+                    to,
+                    #[inline(always)]
+                    |from, to| copy(s, from, to),
+                );
+            }
+            return;
+        }
+        grow(zeros, axes[1].input);
+        let (a, to) = to.split_at_mut(channels.len() * length);
+        let (b, to) = to.split_at_mut(a.len());
+        let (c, d) = to.split_at_mut(a.len());
+        for (index, channel) in channels.enumerate() {
+            let at = index * length..(index + 1) * length;
+            let planes = [
+                &mut a[at.clone()],
+                &mut b[at.clone()],
+                &mut c[at.clone()],
+                &mut d[at],
+            ];
+            pairs::fill(s, layout, axes, first, channel, planes, zeros);
         }
     }
 }

@@ -13,7 +13,8 @@
 //! [channels, height, width] --> tap (c, j, i) of all outputs is a  --> sums [outputs, positions] in the cache --> y
 //!                               run of numbers at a fixed offset
 //! ```
-//! The sums are `y` itself where a task has all rows of the maps and these fill whole vectors.
+//! The sums are `y` itself where a task has all rows of the maps and these fill whole vectors. Under kernels of three rows without a
+//! stride, rows are computed in pairs, with four products for each column of the kernel in place of six (`pairs.rs`).
 //! The copy is as large as the rows that a task reads, not nine times that (`geometry.rs`); the micro-kernels are in `tile.rs`. The
 //! gradient of `x` is a correlation of the same kind, one for each residue of the stride. That of `w` sums over positions, with
 //! outputs in the lanes; images are summed in groups whose number follows from the sizes. So all results have the same bits on
@@ -32,6 +33,7 @@
 
 mod geometry;
 mod input;
+mod pairs;
 mod tile;
 mod weight;
 

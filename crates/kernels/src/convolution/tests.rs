@@ -153,6 +153,58 @@ fn every_width_of_tile_is_its_definition() {
 }
 
 #[test]
+fn rows_in_pairs_are_their_definition() {
+    for (groups, channels, size) in unless_miri(
+        &[
+            (1, [8, 8], [1, 9]),
+            (1, [8, 9], [2, 16]),
+            (1, [24, 8], [7, 8]),
+            (2, [12, 11], [9, 5]),
+            // More rows than a task has, forward and for the weights.
+            (1, [8, 16], [130, 70]),
+        ][..],
+        &[(1, [8, 8], [3, 4])],
+    ) {
+        for padding in [[0, 0], [1, 1], [2, 0], [5, 7]] {
+            for (width, dilation) in [(1, 1), (3, 1), (2, 3)] {
+                let c = Convolution {
+                    kernel: [3, width],
+                    padding,
+                    dilation: [1, dilation],
+                    groups: *groups,
+                    ..Convolution::new(2, channels.map(|channels| channels * groups), *size)
+                };
+                if c.output_size().is_ok() {
+                    check(&c);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_only_the_outputs_that_read_it() {
+    let c = Convolution {
+        kernel: [3, 3],
+        padding: [1, 1],
+        ..Convolution::new(2, [8, 8], [8, 16])
+    };
+    let mut x = vec![1.0; 2 * 8 * 8 * 16];
+    x[3 * 16 + 5] = f32::INFINITY;
+    let mut y = vec![0.0; x.len()];
+    c.forward(&x, &[1.0; 8 * 8 * 9], None, &mut y).unwrap();
+    for (at, y) in y.iter().enumerate() {
+        let (map, row, column) = (at / 128, at / 16 % 8, at % 16);
+        let reads = map < 8 && (2..=4).contains(&row) && (4..=6).contains(&column);
+        assert_eq!(
+            !y.is_finite(),
+            reads,
+            "map {map}, row {row}, column {column}"
+        );
+    }
+}
+
+#[test]
 fn depthwise_and_strided_single_taps_are_their_definition() {
     check(&Convolution {
         kernel: [3, 3],
@@ -384,6 +436,22 @@ proptest! {
             padding: padding.into(),
             dilation: dilation.into(),
             groups,
+        };
+        prop_assume!(c.output_size().is_ok());
+        check(&c);
+    }
+
+    #[test]
+    fn any_rows_in_pairs_are_their_definition(
+        batch in 1usize..4, groups in 1usize..3, channels in (8usize..24, 8usize..24), size in (1usize..24, 1usize..40),
+        width in 1usize..6, padding in (0usize..5, 0usize..5), dilation in 1usize..4,
+    ) {
+        let c = Convolution {
+            kernel: [3, width],
+            padding: padding.into(),
+            dilation: [1, dilation],
+            groups,
+            ..Convolution::new(batch, [groups * channels.0, groups * channels.1], size.into())
         };
         prop_assume!(c.output_size().is_ok());
         check(&c);

@@ -10,12 +10,14 @@ use rayon::prelude::*;
 use super::{
     Convolution,
     geometry::{Axis, Layout},
-    input::{TASK_NUMBERS, copy, grow, kernel_places},
+    input::{Copies, TASK_NUMBERS, grow, kernel_places},
+    pairs,
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
 use crate::prefetch::Prefetch;
-use crate::simd::{Kernel, Level, Simd, run};
+use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::transpose::Columns;
 
 /// Tasks that a pass is cut into, at least, if there are as many images.
 const TASKS: usize = 16;
@@ -56,18 +58,23 @@ pub(super) fn backward(
     if d_weight.is_empty() {
         return;
     }
-    let [outputs, inputs, height, width] = c.weight_shape();
+    let [outputs, inputs, height, kernel_width] = c.weight_shape();
     let outputs = outputs / c.groups;
     let axes = [0, 1].map(|a| Axis::forward(c, a, size[a]));
     let places = kernel_places(c, [&axes[0], &axes[1]]);
-    if c.batch == 0 || places.len() < height * width {
+    if c.batch == 0 || places.len() < height * kernel_width {
         d_weight.fill(0.0);
     }
     if c.batch == 0 || places.is_empty() {
         return;
     }
+    let pairs = pairs::axis(c, &axes[0]);
+    let (sets, of_set) = match pairs {
+        Some(_) => (pairs::SETS, inputs * axes[1].taps.len()),
+        None => (1, inputs * places.len()),
+    };
     // A line of sums for each tap that reads the input.
-    let taps = inputs * places.len();
+    let taps = sets * of_set;
     let lanes = lanes(level);
     let panel = PANEL * lanes;
     let panels = outputs.div_ceil(panel);
@@ -83,6 +90,7 @@ pub(super) fn backward(
         let work = Work {
             c,
             axes: &axes,
+            pairs: pairs.as_ref(),
             size,
             x,
             d_y,
@@ -99,7 +107,7 @@ pub(super) fn backward(
         true => (0..tasks).map(task).collect(),
         false => (0..tasks).into_par_iter().map(task).collect(),
     };
-    let of_output = inputs * height * width;
+    let of_output = inputs * height * kernel_width;
     for (group, d_weight) in d_weight.chunks_mut(outputs * of_output).enumerate() {
         for (index, d_weight) in d_weight.chunks_mut(panel * of_output).enumerate() {
             let parts = sums[group * panels + index..]
@@ -112,13 +120,20 @@ pub(super) fn backward(
             }
             let width = total.len() / taps;
             for (output, to) in d_weight.chunks_exact_mut(of_output).enumerate() {
-                let of_channels = total.chunks_exact(places.len() * width);
-                for (to, lines) in to
-                    .chunks_exact_mut(c.kernel[0] * c.kernel[1])
-                    .zip(of_channels)
-                {
-                    for (&place, line) in places.iter().zip(lines.chunks_exact(width)) {
-                        to[place] = line[output];
+                let of_channel = of_set / inputs;
+                for (channel, to) in to.chunks_exact_mut(height * kernel_width).enumerate() {
+                    let sum = |set: usize, tap: usize| {
+                        total[((set * inputs + channel) * of_channel + tap) * width + output]
+                    };
+                    for tap in 0..of_channel {
+                        match pairs {
+                            None => to[places[tap]] = sum(0, tap),
+                            Some(_) => {
+                                let sums = [sum(0, tap), sum(1, tap), sum(2, tap), sum(3, tap)];
+                                let rows = pairs::weight_gradients(sums).into_iter().enumerate();
+                                rows.for_each(|(row, x)| to[places[row * of_channel + tap]] = x);
+                            }
+                        }
                     }
                 }
             }
@@ -129,6 +144,8 @@ pub(super) fn backward(
 struct Work<'a> {
     c: &'a Convolution,
     axes: &'a [Axis; 2],
+    /// The axis of the pairs of rows, if rows are computed in pairs.
+    pairs: Option<&'a Axis>,
     /// Of an output map.
     size: [usize; 2],
     x: &'a [f32],
@@ -138,7 +155,7 @@ struct Work<'a> {
     group: usize,
     /// First output of the group and end.
     outputs: [usize; 2],
-    /// `[taps, panel]`
+    /// `[sets, taps, panel]`
     sums: &'a mut [f32],
 }
 
@@ -161,13 +178,20 @@ impl Work<'_> {
     fn panel<S: Simd, const VECTORS: usize>(self, s: S) {
         let width = VECTORS * S::LANES;
         let [y, x] = self.axes;
+        let lines_axis = self.pairs.unwrap_or(y);
+        let (sets, of_line) = match self.pairs {
+            Some(_) => (pairs::SETS, 2),
+            None => (1, 1),
+        };
         let [_, inputs, ..] = self.c.weight_shape();
         let [height, map_width] = self.c.size;
         let plane = height * map_width;
         let positions = self.size[0] * self.size[1];
-        let of_row = Layout::new([y, x], 1).of_row() * inputs + width * x.count;
-        let in_block = (TASK_NUMBERS / of_row).clamp(1, y.count);
-        let in_block = y.count.div_ceil(y.count.div_ceil(in_block));
+        let numbers = Layout::new([lines_axis, x], 1).of_row() * inputs + width * x.count;
+        let in_block = (TASK_NUMBERS / (sets * numbers)).clamp(1, lines_axis.count);
+        let in_block = lines_axis
+            .count
+            .div_ceil(lines_axis.count.div_ceil(in_block));
         let outputs = self.outputs[1] - self.outputs[0];
         // Where the maps of an image begin.
         let x_of = |image: usize| (image * self.c.groups + self.group) * inputs * plane;
@@ -175,12 +199,14 @@ impl Work<'_> {
             let of_group = self.c.outputs / self.c.groups * self.group;
             (image * self.c.outputs + of_group + self.outputs[0]) * positions
         };
-        let (mut source, mut gradient, mut all) = (vec![], vec![], vec![]);
+        let (mut source, mut gradient, mut all, mut zeros) = (vec![], vec![], vec![], vec![]);
         let mut prefetch = Prefetch::default();
-        for first in (0..y.count).step_by(in_block) {
-            let rows = in_block.min(y.count - first);
-            let layout = Layout::new([y, x], rows);
-            let offsets = layout.offsets([y, x]);
+        for first_line in (0..lines_axis.count).step_by(in_block) {
+            let lines = in_block.min(lines_axis.count - first_line);
+            let first = of_line * first_line;
+            let rows = (of_line * lines).min(y.count - first);
+            let layout = Layout::new([lines_axis, x], lines);
+            let offsets = layout.offsets([lines_axis, x]);
             all.clear();
             for channel in 0..inputs {
                 all.extend(
@@ -189,34 +215,54 @@ impl Work<'_> {
                         .map(|offset| channel * layout.channel + offset),
                 );
             }
-            let count = rows * x.count;
-            // A block is some whole rows, or a part of one.
+            let count = lines * x.count;
+            // A block is some whole lines, or a part of one.
             let block = [
                 (BLOCK_POSITIONS / x.count).max(1),
                 BLOCK_POSITIONS.min(x.count),
             ];
-            grow(&mut source, inputs * layout.channel);
-            // The lanes beyond the last output stay 0 from image to image.
+            let (of_source, of_gradient) = (inputs * layout.channel, count * width);
+            grow(&mut source, sets * of_source);
+            // The lanes beyond the last output stay 0 from image to image, as does the second row of a pair that is not there.
             gradient.clear();
-            gradient.resize(count * width, 0.0);
+            gradient.resize(sets * of_gradient, 0.0);
+            let copies = Copies {
+                layout: &layout,
+                axes: [y, x],
+                pairs: self.pairs.is_some(),
+                first,
+            };
             for image in self.images[0]..self.images[1] {
-                let channels = source.chunks_exact_mut(layout.channel).take(inputs);
-                for (channel, to) in channels.enumerate() {
-                    let from = &self.x[x_of(image) + channel * plane..][..plane];
-                    layout.fill(
-                        [y, x],
-                        first,
-                        from,
-                        to,
-                        #[inline(always)]
-                        |from, to| copy(s, from, to),
-                    );
-                }
+                let channels = &self.x[x_of(image)..][..inputs * plane];
+                copies.fill(s, channels, &mut source, &mut zeros);
                 let maps = &self.d_y[d_y_of(image)..];
+                let (even, others) = gradient.split_at_mut(of_gradient);
+                let (others, odd) = others.split_at_mut(others.len().saturating_sub(of_gradient));
                 for row in 0..rows {
-                    let to = &mut gradient[row * x.count * width..][..x.count * width];
+                    let to = match row % of_line {
+                        0 => &mut even[..],
+                        _ => &mut odd[..],
+                    };
+                    let line = row / of_line * x.count * width;
                     let place = (y.first + first + row) * self.size[1] + x.first;
-                    transpose(s, &maps[place..], positions, outputs, to, width);
+                    let columns = Columns {
+                        from: &maps[place..],
+                        stride: positions,
+                        rows: outputs,
+                        to: &mut to[line..][..x.count * width],
+                        width,
+                    };
+                    columns.call(s);
+                }
+                if self.pairs.is_some() {
+                    let (sums, differences) = others.split_at_mut(of_gradient);
+                    simd::zip_map(
+                        s,
+                        [even, odd],
+                        [sums, differences],
+                        #[inline(always)]
+                        |[even, odd], _| [s.add(even, odd), s.sub(even, odd)],
+                    );
                 }
                 prefetch.clear();
                 if image + 1 < self.images[1] && plane > 0 {
@@ -234,61 +280,32 @@ impl Work<'_> {
                         let start = self.d_y.as_ptr().wrapping_add(at);
                         prefetch.add_run(start, rows * self.size[1], false);
                     }
-                    let blocks = rows.div_ceil(block[0]) * x.count.div_ceil(block[1]);
-                    prefetch.spread(blocks * all.len().div_ceil(8));
+                    let blocks = lines.div_ceil(block[0]) * x.count.div_ceil(block[1]);
+                    prefetch.spread(sets * blocks * all.len().div_ceil(8));
                 }
-                for row in (0..rows).step_by(block[0]) {
-                    let number = block[0].min(rows - row);
-                    for column in (0..x.count).step_by(block[1]) {
-                        let columns = block[1].min(x.count - column);
-                        let gradient = &gradient[(row * x.count + column) * width..];
-                        let mut taps = Taps {
-                            source: &source[row * layout.row + column..],
-                            source_row: layout.row,
-                            offsets: &all,
-                            gradient: &gradient[..number * columns * width],
-                            columns,
-                            sums: self.sums,
-                            prefetch: &mut prefetch,
-                        };
-                        taps.run::<S, VECTORS>(s);
+                for set in 0..sets {
+                    let source = &source[set * of_source..];
+                    let gradient = &gradient[set * of_gradient..];
+                    let sums = &mut self.sums[set * all.len() * width..][..all.len() * width];
+                    for line in (0..lines).step_by(block[0]) {
+                        let number = block[0].min(lines - line);
+                        for column in (0..x.count).step_by(block[1]) {
+                            let columns = block[1].min(x.count - column);
+                            let gradient = &gradient[(line * x.count + column) * width..];
+                            let mut taps = Taps {
+                                source: &source[line * layout.row + column..],
+                                source_row: layout.row,
+                                offsets: &all,
+                                gradient: &gradient[..number * columns * width],
+                                columns,
+                                sums: &mut *sums,
+                                prefetch: &mut prefetch,
+                            };
+                            taps.run::<S, VECTORS>(s);
+                        }
                     }
                 }
             }
-        }
-    }
-}
-
-/// The first numbers of `rows` rows, `stride` apart, as columns: `to [numbers, width]`, where columns beyond `rows` stay as they are.
-#[inline(always)]
-fn transpose<S: Simd>(
-    s: S,
-    from: &[f32],
-    stride: usize,
-    rows: usize,
-    to: &mut [f32],
-    width: usize,
-) {
-    let count = to.len() / width;
-    let whole = [rows, count].map(|size| size / S::LANES * S::LANES);
-    if whole[0] > 0 && whole[1] > 0 {
-        assert!((rows - 1) * stride + count <= from.len());
-        for row in (0..whole[0]).step_by(S::LANES) {
-            for at in (0..whole[1]).step_by(S::LANES) {
-                // SAFETY: `LANES` rows from `row` on have `LANES` numbers from `at` on, by the assertion; `to` has `count` lines
-                // of `width >= rows` numbers.
-                unsafe {
-                    let from = from.as_ptr().add(row * stride + at);
-                    s.transpose(from, stride, to.as_mut_ptr().add(at * width + row), width);
-                }
-            }
-        }
-    }
-    for row in 0..rows {
-        let done = if row < whole[0] { whole[1] } else { 0 };
-        let from = &from[row * stride..][..count];
-        for (at, &x) in from.iter().enumerate().skip(done) {
-            to[at * width + row] = x;
         }
     }
 }

@@ -13,12 +13,14 @@ use super::Simd;
 #[inline(always)]
 pub(crate) fn zip_map<S: Simd, const I: usize, const O: usize>(
     s: S,
-    inputs: [&[f32]; I],
+    mut inputs: [&[f32]; I],
     mut outputs: [&mut [f32]; O],
     f: impl Fn([S::V; I], [S::V; O]) -> [S::V; O],
 ) {
     let length = outputs.first().map_or(0, |out| out.len());
-    let inputs = inputs.map(|input| &input[..length]);
+    for input in &mut inputs {
+        *input = &input[..length];
+    }
     for out in &mut outputs {
         assert_eq!(out.len(), length, "outputs of one length");
     }

@@ -10,7 +10,7 @@
 
 use burn::{module::Module, tensor::Tensor};
 use regard_config::{Check, Range, config};
-use regard_nn::initialize::Initializer;
+use regard_nn::{initialize::Initializer, recurrent::positions};
 
 use super::resnet::{Block, Normed, Shape, halving_pool};
 
@@ -191,6 +191,6 @@ impl Backbone {
 
     /// The same map as regions, row by row: `[batch, rows · columns, features]`.
     pub fn regions(&self, images: Tensor<4>) -> Tensor<3> {
-        self.forward(images).flatten::<3>(2, 3).swap_dims(1, 2)
+        positions(self.forward(images))
     }
 }

@@ -16,6 +16,7 @@ use burn::{
 use regard_config::{SIZE, choice, config};
 use regard_nn::{
     AttentionOptions, Observe,
+    bridge::transposed,
     heads::{MultiHead, MultiHeadConfig},
     initialize::Initializer,
     vision::{
@@ -270,10 +271,10 @@ impl MapSelfAttention {
     fn run(&self, map: Tensor<4>, observe: Observe) -> (Tensor<4>, Option<Tensor<4>>) {
         let [batch, channels, height, width] = map.dims();
         let tokens = map.clone().reshape([batch, channels, height * width]);
-        let tokens = tokens.swap_dims(1, 2); // [batch, positions, channels]
+        let tokens = transposed(tokens, 1); // [batch, positions, channels]
         let x = tokens + self.positions.val().unsqueeze_dim(0);
         let read = expect_valid(self.heads.forward(x, AttentionOptions::new(observe)));
-        let output = read.output.swap_dims(1, 2);
+        let output = transposed(read.output, 1);
         let output = output.reshape([batch, channels, height, width]);
         (map + output, read.attended.weights)
     }

@@ -39,7 +39,7 @@ use regard_nn::{
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,
-    recurrent::{Direction, LstmStack},
+    recurrent::{Direction, LstmStack, positions},
     score::Additive,
     vision::{
         AnswerHead, AnswerHeadConfig, GatedTanh, QuestionAttention, QuestionAttentionConfig,
@@ -291,7 +291,7 @@ fn regions(backbone: &Backbone, images: Tensor<4>) -> (Regions, [usize; 2]) {
     let places: Vec<f32> = (0..rows * columns).flat_map(centre).collect();
     let places = TensorData::new(places, [1, rows * columns, PLACE]);
     let places = Tensor::<3>::from_data(places, &device).expand([batch, rows * columns, PLACE]);
-    let features = map.flatten::<3>(2, 3).swap_dims(1, 2); // [images, regions, features]
+    let features = positions(map); // [images, regions, features]
     let keep = PaddingMask::from_lengths(&vec![rows * columns; batch], rows * columns, &device);
     let features = Tensor::cat(vec![features, places], 2);
     (expect_valid(Regions::new(features, keep)), [rows, columns])

@@ -14,7 +14,7 @@ use burn::{
 use regard_config::{Check, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
     AttentionError, Observe,
-    bridge::OutputWeights,
+    bridge::{OutputWeights, transposed},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::{Mask, PaddingMask},
@@ -344,7 +344,7 @@ impl TextModel for TransformerLm {
     fn forward(&self, ids: Tensor<2, Int>, keep: &PaddingMask, noise: &mut DropoutRng) -> Scored {
         let read = self.transformer.forward(ids, keep, Observe::Nothing, noise);
         Scored {
-            readout: read.states.swap_dims(0, 1).flatten(0, 1), // [time · batch, d]
+            readout: transposed(read.states, 0).flatten(0, 1), // [time · batch, d]
             output: self.output_weights(),
             weights: None,
             padding: self.vocabulary.padding,

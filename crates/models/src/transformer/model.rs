@@ -6,6 +6,7 @@ use burn::{
 };
 use regard_nn::{
     Observe,
+    bridge::transposed,
     dropout::{DropoutRng, dropout},
     mask::{Mask, PaddingMask},
     position::{Learned, Sinusoidal},
@@ -209,5 +210,5 @@ fn padding(keep: &PaddingMask) -> Mask {
 
 /// `[batch, time, d]` -> `[time · batch, d]`, time-major.
 fn time_major(states: Tensor<3>) -> Tensor<2> {
-    states.swap_dims(0, 1).flatten(0, 1)
+    transposed(states, 0).flatten(0, 1)
 }

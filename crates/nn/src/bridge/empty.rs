@@ -38,6 +38,7 @@ use burn::tensor::{Bool, Int, Tensor};
 
 #[cfg(feature = "gpu")]
 use super::card;
+use super::layout;
 
 /// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
 /// on one side. Any of them may be 0.
@@ -111,7 +112,7 @@ pub(crate) fn reshaped<const D: usize, const E: usize>(
 ) -> Tensor<E> {
     match x.dims().contains(&0) {
         true => zeros_of(Tensor::zeros(shape, (&x.device(), x.dtype())), &x),
-        false => x.reshape(shape),
+        false => layout::reshape(x, shape),
     }
 }
 

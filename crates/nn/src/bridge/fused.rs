@@ -24,8 +24,8 @@ use burn::{
 };
 use regard_kernels::View;
 
-use super::early;
 pub(super) use super::operation::{Forward, Operation};
+use super::{early, layout::contiguous};
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
 
@@ -252,11 +252,6 @@ impl<const N: usize> Backward<Flex, N> for Step {
             early::gone_back(parent.id, grads);
         }
     }
-}
-
-/// The same numbers, contiguous from the start of a storage of exactly their size.
-fn contiguous(tensor: FlexTensor) -> FlexTensor {
-    tensor.to_contiguous()
 }
 
 /// Whether the last of four dimensions is contiguous, so that [`view`] can read the tensor.

@@ -28,13 +28,26 @@ pub(super) fn copy(numbers: &[f32]) -> Vec<f32> {
 }
 
 /// `[rows, width]`, every row of which is `row [width]`: the start of a product with a bias.
-pub(super) fn repeat(row: &[f32], rows: usize) -> Vec<f32> {
-    let width = row.len().max(1);
-    filled(rows * row.len(), PART.next_multiple_of(width), |_, part| {
-        for to in part.chunks_exact_mut(width) {
-            to.write_copy_of_slice(row);
-        }
-    })
+pub(super) fn repeat(row: &[f32], count: usize) -> Vec<f32> {
+    rows(count, row.len(), |_| row)
+}
+
+/// `[count, width]`, whose row `i` is `row(i) [width]`.
+pub(super) fn rows<'a>(
+    count: usize,
+    width: usize,
+    row: impl Fn(usize) -> &'a [f32] + Sync,
+) -> Vec<f32> {
+    let of_row = width.max(1);
+    filled(
+        count * width,
+        PART.next_multiple_of(of_row),
+        |first, part| {
+            for (index, to) in part.chunks_exact_mut(of_row).enumerate() {
+                to.write_copy_of_slice(row(first / of_row + index));
+            }
+        },
+    )
 }
 
 /// `[length]` numbers: `fill(first, part)` writes all numbers of the part that begins with number `first`.

@@ -15,6 +15,7 @@
 //! | [`batch_norm`](batch_norm()) | batch norm, residual sum and ReLU |
 //! | [`pool`](pool()) | the largest number or the mean of windows |
 //! | [`resize`](resize()) | maps at another size, by bilinear interpolation |
+//! | [`transposed`] | nothing: two axes exchanged, at once |
 //! | [`activate`] | activation, gate and dropout between products |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -57,6 +58,7 @@ mod fused;
 #[path = "absent.rs"]
 mod fused;
 mod gated_scores;
+mod layout;
 mod linear;
 mod loss;
 mod memory;
@@ -84,6 +86,7 @@ pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
+pub use layout::transposed;
 pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
 pub use norm::{norm, norm_plain};

@@ -15,7 +15,7 @@ use crate::{
         Asked, Attended, Attention, AttentionError, AttentionOptions, Between, KernelPlan, Observe,
         Observed, Unserved,
     },
-    bridge::{self, ProjectedInputs},
+    bridge::{self, ProjectedInputs, reshaped},
     cache::KeyValueCache,
     mask::{Grid, Mask},
     position::{Alibi, Position, Positions, Relative},
@@ -341,10 +341,7 @@ impl MultiHead {
             },
         };
         let (context, lse) = bridge::projected_attention(inputs, options);
-        let by_head = context
-            .clone()
-            .reshape([batch, queries, heads, value])
-            .swap_dims(1, 2);
+        let by_head = reshaped(context.clone(), [batch, queries, heads, value]).swap_dims(1, 2);
         let mut attended = Attended::of(by_head, Observed::default());
         attended.lse = Some(lse);
         Ok(Some(MultiHeadOutput {

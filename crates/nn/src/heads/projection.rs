@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     attention::AttentionError,
-    bridge::{apply, linear},
+    bridge::{apply, linear, reshaped},
     initialize::Initializer,
 };
 
@@ -303,12 +303,11 @@ fn forward_columns(layer: &Linear, first: usize, count: usize, x: Tensor<3>) -> 
 /// `[batch, length, heads · size]` -> `[batch, heads, length, size]`.
 fn split_heads(x: Tensor<3>, heads: usize) -> Tensor<4> {
     let [batch, length, size] = x.dims();
-    x.reshape([batch, length, heads, size / heads])
-        .swap_dims(1, 2)
+    reshaped(x, [batch, length, heads, size / heads]).swap_dims(1, 2)
 }
 
 /// `[batch, heads, length, size]` -> `[batch, length, heads · size]`.
 pub(super) fn join_heads(x: Tensor<4>) -> Tensor<3> {
     let [batch, heads, length, size] = x.dims();
-    x.swap_dims(1, 2).reshape([batch, length, heads * size])
+    reshaped(x.swap_dims(1, 2), [batch, length, heads * size])
 }

@@ -43,7 +43,7 @@ use burn::{
 use super::{
     AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_states,
 };
-use crate::{Attention, AttentionError, Memory, mask::PaddingMask};
+use crate::{Attention, AttentionError, Memory, bridge::transposed, mask::PaddingMask};
 
 /// A cell that takes one input after the other. Its caller checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
 /// own operations, a cell panics when shapes do not fit.
@@ -236,7 +236,7 @@ pub trait FeatureMap<Input>: Module + ModuleDisplay {
 /// The positions of a grid `[batch, channels, height, width]`, row by row:
 /// `[batch, height · width, channels]`.
 pub fn positions(grid: Tensor<4>) -> Tensor<3> {
-    grid.flatten::<3>(2, 3).swap_dims(1, 2)
+    transposed(grid.flatten(2, 3), 1)
 }
 
 /// A cell run over a whole sequence `[time, batch, input]`: its features are all of its states.

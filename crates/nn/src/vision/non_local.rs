@@ -65,7 +65,7 @@ use super::{
 };
 use crate::{
     attention::{Attention, Observe},
-    bridge::{apply, matmul},
+    bridge::{apply, matmul, reshaped, transposed},
     initialize::Initializer,
     score::Score,
 };
@@ -208,7 +208,7 @@ impl NonLocal {
             pool => sequence(pooled(map.clone(), pool)), // [batch, keys, channels]
         };
         let (read, weights) = self.read(positions, keys, observe);
-        let residual = apply(&self.w_z, read).swap_dims(1, 2).reshape(map.dims());
+        let residual = reshaped(transposed(apply(&self.w_z, read), 1), map.dims());
         Ok((map + residual, weights))
     }
 
@@ -279,7 +279,7 @@ fn embed(embedding: &Option<Linear>, values: Tensor<3>) -> Tensor<3> {
 fn sequence<const D: usize>(map: Tensor<D>) -> Tensor<3> {
     let [batch, channels] = [map.dims()[0], map.dims()[1]];
     let positions = map.dims()[2..].iter().product();
-    map.reshape([batch, channels, positions]).swap_dims(1, 2)
+    transposed(reshaped(map, [batch, channels, positions]), 1)
 }
 
 /// The maxima over windows of the last two dimensions: `[batch, channels, keys]`.

@@ -21,7 +21,7 @@ use burn::{
     },
 };
 use regard_nn::{
-    bridge::{apply, convolve, matmul, resize},
+    bridge::{apply, convolve, matmul, resize, transposed},
     initialize::Initializer,
 };
 
@@ -159,7 +159,7 @@ impl MaskHead {
         let weights = softmax(scores.reshape([count, heads * cells]), 1);
         let weights = weights.reshape([count, heads, rows, columns]);
 
-        let projected = found.cells.clone().swap_dims(1, 2);
+        let projected = transposed(found.cells.clone(), 1);
         let projected = projected.reshape([batch, d, rows, columns]);
         let mut x = Tensor::cat(vec![of_image(&projected), weights], 1);
         let (first, rest) = self.steps.split_at(2.min(self.steps.len()));

@@ -196,7 +196,7 @@ impl Detr {
     ) -> DetectorLook {
         let map = maps.last().expect("a backbone gives at least one map");
         let [batch, _, rows, columns] = map.dims();
-        let cells = map.clone().flatten::<3>(2, 3).swap_dims(1, 2); // [batch, cells, features]
+        let cells = regard_nn::recurrent::positions(map.clone()); // [batch, cells, features]
         let cells = apply(&self.input_projection, cells); // [batch, cells, d]
         let [_, _, d] = cells.dims();
         let (device, dtype) = (cells.device(), cells.dtype());

@@ -1,4 +1,6 @@
 //! The parts of a network that reads images: convolution and batch norm.
+//!
+//! Of a convolution the operations of the plain sum are counted, of which rows in pairs need fewer: its share of the peak may exceed 1.
 
 use crate::{
     batch_norm::{self, BatchNorm, Saved},

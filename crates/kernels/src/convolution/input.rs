@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{
     Convolution,
     geometry::{Axis, Layout},
-    pairs,
+    pairs::{self, Lines},
     tile::{PANEL, Positions, STRIP},
 };
 use crate::prefetch::Prefetch;
@@ -84,8 +84,7 @@ impl Weights {
 /// Output positions that read the same taps.
 pub(super) struct Phase {
     axes: [Axis; 2],
-    /// The axis of the pairs of rows, if rows are computed in pairs.
-    pairs: Option<Axis>,
+    lines: Lines,
     weights: Weights,
 }
 
@@ -101,35 +100,25 @@ impl Phase {
         let mut all = vec![];
         for y in rows.iter().filter(read) {
             for x in columns.iter().filter(read) {
-                let (pairs, places) = (pairs::axis(c, y), kernel_places(c, [y, x]));
+                let (lines, places) = (Lines::new(c, y), kernel_places(c, [y, x]));
                 all.push(Self {
                     axes: [y.clone(), x.clone()],
-                    weights: Weights::pack(c, pass, weight, &places, pairs.is_some()),
-                    pairs,
+                    weights: Weights::pack(c, pass, weight, &places, lines.pairs),
+                    lines,
                 });
             }
         }
         all
     }
 
-    /// The axes of the copy that is read: of lines, which are rows or pairs of rows, and of columns.
-    fn lines(&self) -> [&Axis; 2] {
-        [self.pairs.as_ref().unwrap_or(&self.axes[0]), &self.axes[1]]
-    }
-
-    /// Rows of outputs that a line of the copy is for.
-    fn of_line(&self) -> usize {
-        1 + usize::from(self.pairs.is_some())
-    }
-
-    /// Sets of products.
-    fn sets(&self) -> usize {
-        self.pairs.as_ref().map_or(1, |_| pairs::SETS)
+    /// The axes of the copies: of lines and of columns.
+    fn copied(&self) -> [&Axis; 2] {
+        [&self.lines.axis, &self.axes[1]]
     }
 
     /// Taps of a set.
     fn taps(&self) -> usize {
-        self.lines().map(|axis| axis.taps.len()).iter().product()
+        self.copied().map(|axis| axis.taps.len()).iter().product()
     }
 }
 
@@ -238,19 +227,19 @@ impl Correlation<'_> {
     fn task_rows(&self) -> usize {
         let height = self.output_size[0];
         let of_row = |phase: &Phase| {
-            let layout = Layout::new(phase.lines(), 1);
-            let copy = phase.sets() * self.inputs * layout.of_row() / phase.of_line();
-            match phase.pairs {
-                None => copy + self.outputs * layout.row,
+            let layout = Layout::new(phase.copied(), 1);
+            let copy = phase.lines.sets() * self.inputs * layout.of_row() / phase.lines.rows();
+            match phase.lines.pairs {
+                false => copy + self.outputs * layout.row,
                 // Their sums are written and read once: quicker from a slower cache than with rows cut in two.
-                Some(_) => copy,
+                true => copy,
             }
         };
         let of_row = self.phases.iter().map(of_row).max().unwrap_or(0);
         // A task has rows of all residues of a stride, or whole pairs.
         let first = self.phases.first();
         let step = first.map_or(1, |phase| phase.axes[0].step);
-        let of_line = first.map_or(1, Phase::of_line);
+        let of_line = first.map_or(1, |phase| phase.lines.rows());
         let fitting = (TASK_NUMBERS / of_row.max(1)).max(1).saturating_mul(step);
         let fitting = fitting.min(height);
         let tasks = self.batch * self.groups;
@@ -405,7 +394,7 @@ impl Work<'_, '_> {
         if from >= to {
             return;
         }
-        let (sets, of_line, taps) = (phase.sets(), phase.of_line(), phase.taps());
+        let (sets, of_line, taps) = (phase.lines.sets(), phase.lines.rows(), phase.taps());
         let rows = to - from;
         let lines = rows.div_ceil(of_line);
         let first_row = self.task.rows[0];
@@ -413,7 +402,7 @@ impl Work<'_, '_> {
             let row = y.first + y.step * (from + row) - first_row;
             row * output_size[1] + x.first
         };
-        let layout = Layout::new(phase.lines(), lines);
+        let layout = Layout::new(phase.copied(), lines);
         // Lines that fill whole vectors, or a half of one each, are computed alone; of others the numbers between them are, too.
         let halves = S::LANES == 16 && 2 * x.count == S::LANES && layout.row > x.count;
         let line_stride = match halves || x.count.is_multiple_of(S::LANES) {
@@ -445,7 +434,7 @@ impl Work<'_, '_> {
         let copies = Copies {
             layout: &layout,
             axes: [y, x],
-            pairs: phase.pairs.is_some(),
+            pairs: phase.lines.pairs,
             first: from,
         };
         copies.fill(s, channels, source, zeros);
@@ -483,7 +472,7 @@ impl Work<'_, '_> {
                 &mut sums[..]
             }
         };
-        let offsets = layout.offsets(phase.lines());
+        let offsets = layout.offsets(phase.copied());
         let weights_of_set = strips * inputs * taps * STRIP;
         let weights = &phase.weights.0[self.task.group * sets * weights_of_set..];
         let mut all = Vec::with_capacity(in_block * taps);
@@ -545,7 +534,7 @@ impl Work<'_, '_> {
         for output in 0..outputs {
             let map = self.task.map(output, outputs);
             let sums = &self.scratch.sums[output * stride..];
-            if phase.pairs.is_some() {
+            if phase.lines.pairs {
                 let (m0, m1) = sums.split_at(outputs * stride);
                 let (m1, m2) = m1.split_at(outputs * stride);
                 let (m2, m3) = m2.split_at(outputs * stride);

@@ -12,7 +12,9 @@
 //! Each `m` is summed over channels and columns of the kernel before it is added to the others, and each `u` over positions and images:
 //! four sets of products, each a correlation with a kernel of one row. This is `F(2, 3)` of Winograd (1980) along the rows, as Lavin
 //! and Gray (2016) have it along both axes; along the columns it would need its inputs and outputs shuffled within each vector. It
-//! rounds no more than the plain sum, whose products are three times as many. An infinity may become NaN, in outputs that read it and no others.
+//! rounds no more than the plain sum, whose products are three times as many, beside the largest number that the pair reads; a small output
+//! beside a large one in its pair may lose what the plain sum keeps. Sums of two inputs overflow from half of the largest `f32` on. An infinity
+//! may become NaN, in outputs that read it and no others.
 
 use super::{
     Convolution,
@@ -27,21 +29,41 @@ const CHANNELS: usize = 8;
 /// Rows of input and of output from which it rounds no more than the plain sum.
 const ROWS: usize = 4;
 
-/// The axis of pairs of the rows of `y`, with one tap, if they are computed in pairs.
-pub(super) fn axis(c: &Convolution, y: &Axis) -> Option<Axis> {
-    let channels = c.inputs.min(c.outputs) / c.groups;
-    let in_row = |pair: &[(usize, isize)]| pair[1].1 == pair[0].1 + 1;
-    let fits = c.stride == [1, 1]
-        && channels >= CHANNELS
-        && y.first == 0
-        && y.count.min(y.input) >= ROWS
-        && y.taps.len() == 3
-        && y.taps.windows(2).all(in_row);
-    fits.then(|| Axis {
-        count: y.count.div_ceil(2),
-        taps: vec![(0, 0)],
-        ..y.clone()
-    })
+/// The lines of the copies that are read: one for each row of outputs, or for each pair of rows.
+pub(super) struct Lines {
+    /// Of pairs it has one tap.
+    pub(super) axis: Axis,
+    pub(super) pairs: bool,
+}
+
+impl Lines {
+    /// For the rows `y`.
+    pub(super) fn new(c: &Convolution, y: &Axis) -> Self {
+        let channels = c.inputs.min(c.outputs) / c.groups;
+        let consecutive = |taps: &[(usize, isize)]| taps[1].1 == taps[0].1 + 1;
+        let pairs = c.stride == [1, 1]
+            && channels >= CHANNELS
+            && y.first == 0
+            && y.count.min(y.input) >= ROWS
+            && y.taps.len() == 3
+            && y.taps.windows(2).all(consecutive);
+        let mut axis = y.clone();
+        if pairs {
+            axis.count = y.count.div_ceil(2);
+            axis.taps = vec![(0, 0)];
+        }
+        Self { axis, pairs }
+    }
+
+    /// Rows of outputs of a line.
+    pub(super) fn rows(&self) -> usize {
+        if self.pairs { 2 } else { 1 }
+    }
+
+    /// Sets of products.
+    pub(super) fn sets(&self) -> usize {
+        if self.pairs { SETS } else { 1 }
+    }
 }
 
 /// What the weights of the kernel's three rows are multiplied into.

@@ -82,8 +82,13 @@ fn fast(c: &Convolution, level: Level, [x, w, bias, d_y]: [&[f32]; 4]) -> Vec<Ve
 }
 
 fn check(c: &Convolution) {
+    check_with(c, |x| x);
+}
+
+/// The same with inputs that `change` makes of ordinary ones.
+fn check_with(c: &Convolution, change: impl Fn(f32) -> f32) {
     let n = lengths(c);
-    let x = random(1, n.x, 1.0);
+    let x: Vec<f32> = random(1, n.x, 1.0).into_iter().map(change).collect();
     let w = random(2, n.w, 1.0);
     let bias = random(3, c.outputs, 1.0);
     let d_y = random(4, n.y, 1.0);
@@ -179,6 +184,24 @@ fn rows_in_pairs_are_their_definition() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn extreme_inputs_are_within_the_bound() {
+    for channels in [[3, 8], [16, 9]] {
+        let c = Convolution {
+            kernel: [3, 3],
+            padding: [1, 1],
+            ..Convolution::new(2, channels, [8, 12])
+        };
+        check_with(&c, |x| 1e34 * x);
+        check_with(&c, |x| 1e-38 * x);
+        check_with(&c, |x| f32::MIN_POSITIVE / 4.0 * x);
+        // Some very large ones among ordinary ones, as where something is masked.
+        check_with(&c, |x| if x > 0.9 { -1e30 } else { x });
+        check_with(&c, |x| if x > 0.9 { f32::MAX / 256.0 } else { 0.0 });
+        check_with(&c, |x| 1e4 + x);
     }
 }
 

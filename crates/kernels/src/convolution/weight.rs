@@ -11,7 +11,7 @@ use super::{
     Convolution,
     geometry::{Axis, Layout},
     input::{Copies, TASK_NUMBERS, grow, kernel_places},
-    pairs,
+    pairs::{self, Lines},
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
@@ -68,13 +68,10 @@ pub(super) fn backward(
     if c.batch == 0 || places.is_empty() {
         return;
     }
-    let pairs = pairs::axis(c, &axes[0]);
-    let (sets, of_set) = match pairs {
-        Some(_) => (pairs::SETS, inputs * axes[1].taps.len()),
-        None => (1, inputs * places.len()),
-    };
-    // A line of sums for each tap that reads the input.
-    let taps = sets * of_set;
+    let lines = Lines::new(c, &axes[0]);
+    // Of a channel, in each set: a line of sums for each tap that reads the input.
+    let of_channel = lines.axis.taps.len() * axes[1].taps.len();
+    let taps = lines.sets() * inputs * of_channel;
     let lanes = lanes(level);
     let panel = PANEL * lanes;
     let panels = outputs.div_ceil(panel);
@@ -90,7 +87,7 @@ pub(super) fn backward(
         let work = Work {
             c,
             axes: &axes,
-            pairs: pairs.as_ref(),
+            lines: &lines,
             size,
             x,
             d_y,
@@ -120,15 +117,14 @@ pub(super) fn backward(
             }
             let width = total.len() / taps;
             for (output, to) in d_weight.chunks_exact_mut(of_output).enumerate() {
-                let of_channel = of_set / inputs;
                 for (channel, to) in to.chunks_exact_mut(height * kernel_width).enumerate() {
                     let sum = |set: usize, tap: usize| {
                         total[((set * inputs + channel) * of_channel + tap) * width + output]
                     };
                     for tap in 0..of_channel {
-                        match pairs {
-                            None => to[places[tap]] = sum(0, tap),
-                            Some(_) => {
+                        match lines.pairs {
+                            false => to[places[tap]] = sum(0, tap),
+                            true => {
                                 let sums = [sum(0, tap), sum(1, tap), sum(2, tap), sum(3, tap)];
                                 let rows = pairs::weight_gradients(sums).into_iter().enumerate();
                                 rows.for_each(|(row, x)| to[places[row * of_channel + tap]] = x);
@@ -144,8 +140,7 @@ pub(super) fn backward(
 struct Work<'a> {
     c: &'a Convolution,
     axes: &'a [Axis; 2],
-    /// The axis of the pairs of rows, if rows are computed in pairs.
-    pairs: Option<&'a Axis>,
+    lines: &'a Lines,
     /// Of an output map.
     size: [usize; 2],
     x: &'a [f32],
@@ -178,20 +173,15 @@ impl Work<'_> {
     fn panel<S: Simd, const VECTORS: usize>(self, s: S) {
         let width = VECTORS * S::LANES;
         let [y, x] = self.axes;
-        let lines_axis = self.pairs.unwrap_or(y);
-        let (sets, of_line) = match self.pairs {
-            Some(_) => (pairs::SETS, 2),
-            None => (1, 1),
-        };
+        let (sets, of_line) = (self.lines.sets(), self.lines.rows());
+        let (copied, total) = ([&self.lines.axis, x], self.lines.axis.count);
         let [_, inputs, ..] = self.c.weight_shape();
         let [height, map_width] = self.c.size;
         let plane = height * map_width;
         let positions = self.size[0] * self.size[1];
-        let numbers = Layout::new([lines_axis, x], 1).of_row() * inputs + width * x.count;
-        let in_block = (TASK_NUMBERS / (sets * numbers)).clamp(1, lines_axis.count);
-        let in_block = lines_axis
-            .count
-            .div_ceil(lines_axis.count.div_ceil(in_block));
+        let numbers = Layout::new(copied, 1).of_row() * inputs + width * x.count;
+        let in_block = (TASK_NUMBERS / (sets * numbers)).clamp(1, total);
+        let in_block = total.div_ceil(total.div_ceil(in_block));
         let outputs = self.outputs[1] - self.outputs[0];
         // Where the maps of an image begin.
         let x_of = |image: usize| (image * self.c.groups + self.group) * inputs * plane;
@@ -201,12 +191,12 @@ impl Work<'_> {
         };
         let (mut source, mut gradient, mut all, mut zeros) = (vec![], vec![], vec![], vec![]);
         let mut prefetch = Prefetch::default();
-        for first_line in (0..lines_axis.count).step_by(in_block) {
-            let lines = in_block.min(lines_axis.count - first_line);
+        for first_line in (0..total).step_by(in_block) {
+            let lines = in_block.min(total - first_line);
             let first = of_line * first_line;
             let rows = (of_line * lines).min(y.count - first);
-            let layout = Layout::new([lines_axis, x], lines);
-            let offsets = layout.offsets([lines_axis, x]);
+            let layout = Layout::new(copied, lines);
+            let offsets = layout.offsets(copied);
             all.clear();
             for channel in 0..inputs {
                 all.extend(
@@ -229,7 +219,7 @@ impl Work<'_> {
             let copies = Copies {
                 layout: &layout,
                 axes: [y, x],
-                pairs: self.pairs.is_some(),
+                pairs: self.lines.pairs,
                 first,
             };
             for image in self.images[0]..self.images[1] {
@@ -254,7 +244,7 @@ impl Work<'_> {
                     };
                     columns.call(s);
                 }
-                if self.pairs.is_some() {
+                if self.lines.pairs {
                     let (sums, differences) = others.split_at_mut(of_gradient);
                     simd::zip_map(
                         s,

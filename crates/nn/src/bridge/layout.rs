@@ -1,7 +1,8 @@
 //! The same numbers in another order or another shape.
 //!
 //! Burn exchanges axes without moving anything, and copies where an operation or [`Tensor::reshape`] needs the numbers one after the
-//! other; in the backward pass that is mostly a reshape. Its copies are slow, those here go through [`regard_kernels::transpose`].
+//! other; in the backward pass that is mostly a reshape. Its copies go number by number, those here by whole rows, or by squares in registers
+//! ([`regard_kernels::transpose`]).
 
 use burn::tensor::{DType, Tensor};
 use regard_kernels::{KernelError, transpose::transpose};
@@ -9,7 +10,8 @@ use regard_kernels::{KernelError, transpose::transpose};
 use super::fused::{self, FlexTensor, Forward, Operation, tensor};
 use super::memory;
 
-/// `x` with axes `axis` and `axis + 1` exchanged, and its numbers moved, for what several operations read.
+/// `x [.., rows, columns, ..]`, of which `axis` is `rows`, as `[.., columns, rows, ..]`. Its numbers are moved at once, and so are its
+/// gradient's: [`Tensor::swap_dims`] leaves that to each operation that reads them.
 ///
 /// # Panics
 /// If there is no axis `axis + 1`.
@@ -54,7 +56,7 @@ pub(super) fn contiguous(x: FlexTensor) -> FlexTensor {
             memory::rows(count, width, |row| &from[start(row)..][..width])
         }
         [ref batch @ .., [columns, 1], [rows, stride]]
-            if stride == columns && whole(batch, rows * columns) =>
+            if stride == columns && adjoin(batch, rows * columns) =>
         {
             let matrices = batch.iter().map(|axis| axis[0]).product();
             let mut to = memory::zeros(matrices * rows * columns);
@@ -84,7 +86,7 @@ fn joined(x: &FlexTensor) -> Option<Vec<[usize; 2]>> {
 }
 
 /// Whether matrices of `numbers` lie one after the other: there is one, or one axis of them.
-fn whole(batch: &[[usize; 2]], numbers: usize) -> bool {
+fn adjoin(batch: &[[usize; 2]], numbers: usize) -> bool {
     match batch {
         [] => true,
         [axis] => axis[1] == numbers,
@@ -105,11 +107,7 @@ impl Transpose {
 
 impl Operation for Transpose {
     fn forward(&self, inputs: Vec<FlexTensor>, _tracked: bool) -> Result<Forward, KernelError> {
-        Ok(Forward {
-            output: self.of(&inputs[0]),
-            beside: None,
-            saved: vec![],
-        })
+        Ok(Forward::only(self.of(&inputs[0])))
     }
 
     fn backward(
@@ -131,11 +129,8 @@ struct Reshape {
 
 impl Operation for Reshape {
     fn forward(&self, mut inputs: Vec<FlexTensor>, _tracked: bool) -> Result<Forward, KernelError> {
-        Ok(Forward {
-            output: inputs.remove(0).reshape(self.to.clone().into()),
-            beside: None,
-            saved: vec![],
-        })
+        let x = inputs.remove(0);
+        Ok(Forward::only(x.reshape(self.to.clone().into())))
     }
 
     fn backward(

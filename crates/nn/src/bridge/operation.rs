@@ -17,6 +17,17 @@ pub(super) struct Forward {
     pub(super) saved: Vec<FlexTensor>,
 }
 
+impl Forward {
+    /// An output whose backward pass needs nothing.
+    pub(super) fn only(output: FlexTensor) -> Self {
+        Self {
+            output,
+            beside: None,
+            saved: vec![],
+        }
+    }
+}
+
 /// A fused operation with its backward pass.
 pub(super) trait Operation: Debug + Send + Sync + 'static {
     /// Whether inputs may come with strides of their own, as long as the last dimension is contiguous ([`view`](super::fused::view)).

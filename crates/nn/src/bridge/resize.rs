@@ -56,11 +56,7 @@ impl Operation for Resize {
         let [height, width] = self.output;
         let mut y = memory::zeros(self.maps * height * width);
         Resize::forward(self, numbers(&inputs[0]), &mut y)?;
-        Ok(Forward {
-            output: tensor(y, [batch, channels, height, width]),
-            beside: None,
-            saved: vec![],
-        })
+        Ok(Forward::only(tensor(y, [batch, channels, height, width])))
     }
 
     fn backward(

@@ -316,6 +316,9 @@ fn an_interrupted_run_goes_on_with_another_number_of_processes() {
     command.args(["--mca", "odls_base_sigkill_timeout", "5", REGARD]);
     command.args(["train", "tiny.toml", "--folder", "run", "--json"]);
     command.args(["--set", "training.steps=1000000"]);
+    // So seldom that the signal, which takes some ten updates to arrive, never falls upon a validation.
+    let seldom = "training.validate_every=10000";
+    command.args(["--set", seldom]);
     let mut running = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -337,12 +340,12 @@ fn an_interrupted_run_goes_on_with_another_number_of_processes() {
     let told = losses(folder, "run");
     let saved = saved_step(folder, "run");
     assert!(
-        !saved.is_multiple_of(10),
+        !saved.is_multiple_of(10_000),
         "in the middle, not at a validation: {saved}"
     );
     // Whoever goes on makes the updates that would have been made.
     let steps = format!("training.steps={}", saved + 15);
-    let more = ["--set", &steps, "-q"];
+    let more = ["--set", &steps, "--set", seldom, "-q"];
     succeeded(&regard(
         2,
         folder,

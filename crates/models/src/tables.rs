@@ -9,7 +9,10 @@ use burn::{
     nn::{Embedding, Linear},
     tensor::{Int, Tensor},
 };
-use regard_nn::{bridge::OutputWeights, initialize::Initializer};
+use regard_nn::{
+    bridge::{OutputWeights, embed},
+    initialize::Initializer,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{error::ModelError, generator::Scored, vocabulary::Vocabularies};
@@ -144,12 +147,12 @@ impl TablesConfig {
 impl Tables {
     /// `[time, batch]` source ids -> `[time, batch, embedding]`.
     pub fn embed_source(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        self.source.as_ref().unwrap_or(&self.target).forward(ids)
+        embed(self.source.as_ref().unwrap_or(&self.target), ids)
     }
 
     /// `[time, batch]` target ids -> `[time, batch, embedding]`.
     pub fn embed_target(&self, ids: Tensor<2, Int>) -> Tensor<3> {
-        self.target.forward(ids)
+        embed(&self.target, ids)
     }
 
     /// The token that each row wrote last, `[rows]` -> `[rows, embedding]`.

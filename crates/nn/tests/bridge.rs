@@ -10,9 +10,10 @@ use burn::tensor::{
     activation::{log_softmax, sigmoid, softmax},
 };
 use regard_nn::bridge::{
-    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, gated_scores,
-    gated_scores_plain, gru_reset, gru_step, gru_update, lstm_step,
+    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, embed,
+    gated_scores, gated_scores_plain, gru_reset, gru_step, gru_update, lstm_step, without_kernels,
 };
+use regard_nn::initialize::Initializer;
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -480,6 +481,35 @@ fn a_wrong_shape_is_named() {
 fn a_wrong_target_is_named() {
     let targets = Tensor::<1, Int>::from_ints([1, 7], &device());
     cross_entropy(random(1, [2, 5]), targets, 0, 0.0);
+}
+
+#[test]
+fn rows_of_a_table_equal_burns_bit_by_bit() {
+    for [entries, size, rows, columns] in [[5, 7, 3, 11], [1, 1, 1, 1], [65, 128, 64, 12]] {
+        let ids: Vec<i64> = (0..rows * columns)
+            .map(|i| (i * i % entries) as i64)
+            .collect();
+        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, columns]), &device());
+        let run = || {
+            let layer = Initializer::new(1, &device()).embedding(entries, size, 1.0);
+            let vectors = embed(&layer, ids.clone());
+            let gradients = probe(vectors.clone(), 2).backward();
+            let table = layer.weight.val().grad(&gradients).unwrap();
+            assert_eq!(vectors.dims(), [rows, columns, size]);
+            (numbers(vectors), numbers(table))
+        };
+        assert_eq!(run(), without_kernels(run));
+    }
+    let layer = Initializer::new(1, &device()).embedding(5, 3, 1.0);
+    let none = Tensor::<2, Int>::from_data(TensorData::new(Vec::<i64>::new(), [2, 0]), &device());
+    assert_eq!(embed(&layer, none).dims(), [2, 0, 3]);
+}
+
+#[test]
+#[should_panic(expected = "the id -1 is not an entry, expected 0 to below 5")]
+fn an_id_outside_the_table_is_named() {
+    let layer = Initializer::new(1, &device()).embedding(5, 3, 1.0);
+    embed(&layer, Tensor::from_ints([[2, -1]], &device()));
 }
 
 #[test]

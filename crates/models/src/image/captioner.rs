@@ -381,7 +381,7 @@ impl Captioner {
             let own = own.repeat_dim(0, batch); // [batch, L, L]
             state.regions.memory.values = Tensor::cat(vec![values, own], 2);
         }
-        let embedded = self.embedding.forward(target.inputs.clone());
+        let embedded = bridge::embed(&self.embedding, target.inputs.clone());
         let embedded = dropout(embedded, self.config.dropout, noise.batch_axis(1)); // [time, batch, m]
         let steps = embedded.iter_dim(0);
         let steps = steps.map(|x| self.advance(x.squeeze_dim(0), &mut state, noise));
@@ -404,7 +404,7 @@ impl Captioner {
         previous: Tensor<1, Int>,
         mut state: CaptionState,
     ) -> (Output, CaptionState) {
-        let embedded = self.embedding.forward(previous.unsqueeze_dim(0)); // [1, rows, m]
+        let embedded = bridge::embed(&self.embedding, previous.unsqueeze_dim(0)); // [1, rows, m]
         let noise = &mut DropoutRng::none();
         let (readout, asked) = self.advance(embedded.squeeze_dim(0), &mut state, noise);
         let output = Output {

@@ -415,7 +415,7 @@ impl QuestionOnly {
 impl Vqa {
     /// `q [questions, hidden]`.
     fn read(&self, words: &SourceBatch, noise: &mut DropoutRng) -> Tensor<2> {
-        let x = self.embedding.forward(words.ids.clone()); // [time, questions, embedding]
+        let x = bridge::embed(&self.embedding, words.ids.clone()); // [time, questions, embedding]
         let keep = (!words.keep.is_full()).then(|| words.keep.time_major());
         let lstm = &self.question;
         let (_, last) = expect_valid(lstm.sequence(x, None, keep, Direction::Forward, 0.0, noise));

@@ -12,7 +12,7 @@ use burn::{
 };
 use regard_config::{Check, FRACTION, LAYERS, SIZE, config};
 use regard_nn::{
-    bridge::OutputWeights,
+    bridge::{OutputWeights, embed},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,
@@ -159,7 +159,7 @@ impl AroundLm {
     /// `ids [time, batch]` -> `[time, batch, embedding]`.
     fn embed(&self, ids: Tensor<2, Int>, noise: &mut DropoutRng) -> Tensor<3> {
         dropout(
-            self.tokens.forward(ids),
+            embed(&self.tokens, ids),
             self.dropout.embedding,
             noise.batch_axis(1),
         )
@@ -167,7 +167,7 @@ impl AroundLm {
 
     /// The token that each row read last, `[rows]` -> `[rows, embedding]`.
     fn embed_step(&self, ids: Tensor<1, Int>) -> Tensor<2> {
-        let embedded = self.tokens.forward(ids.unsqueeze_dim::<2>(0));
+        let embedded = embed(&self.tokens, ids.unsqueeze_dim(0));
         embedded.squeeze_dim(0)
     }
 

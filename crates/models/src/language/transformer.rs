@@ -14,7 +14,7 @@ use burn::{
 use regard_config::{Check, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
     AttentionError, Observe,
-    bridge::{OutputWeights, transposed},
+    bridge::{OutputWeights, embed, transposed},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::{Mask, PaddingMask},
@@ -210,7 +210,7 @@ impl TextTransformer {
 
     /// `ids [batch, length]`, the first at position `first` -> `[batch, length, d]`.
     fn embed(&self, ids: Tensor<2, Int>, first: usize, noise: &mut DropoutRng) -> Tensor<3> {
-        let mut x = self.tokens.forward(ids);
+        let mut x = embed(&self.tokens, ids);
         if let Some(sinusoidal) = &self.sinusoidal {
             x = expect_valid(sinusoidal.forward(x, first));
         }

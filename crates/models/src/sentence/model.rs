@@ -93,7 +93,7 @@ impl Classifier for SentenceClassifier {
     fn forward(&self, source: &SourceBatch, noise: &mut DropoutRng) -> Classified {
         let [time, batch] = source.ids.dims();
         let shares = &self.dropout;
-        let mut x = self.embedding.forward(source.ids.clone()); // [time, batch, embedding]
+        let mut x = bridge::embed(&self.embedding, source.ids.clone()); // [time, batch, embedding]
         let words = noise.batch_axis(1);
         if let Some(words) = words.mask([time, batch, 1], shares.word, &x.device()) {
             let shape = x.dims();

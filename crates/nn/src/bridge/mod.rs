@@ -9,6 +9,7 @@
 //! | [`gru_step`], [`gru_reset`], [`gru_update`] | the pointwise part of a GRU step |
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
+//! | [`embed`] | rows of a table, and the sums of their gradients |
 //! | [`matmul`] | nothing: Burn's product, made safe for empty tensors (`empty.rs`) |
 //! | [`norm`](norm()) | layer norm, RMS norm |
 //! | [`convolve`] | convolution of maps |
@@ -51,6 +52,7 @@ mod convolution;
 mod dot;
 #[cfg(feature = "kernels")]
 mod early;
+mod embedding;
 mod empty;
 #[cfg(feature = "kernels")]
 mod fused;
@@ -82,6 +84,7 @@ pub use convolution::convolve;
 pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 #[cfg(feature = "kernels")]
 pub use early::EarlyGradients;
+pub use embedding::embed;
 pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;

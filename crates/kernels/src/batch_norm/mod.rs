@@ -85,9 +85,9 @@ pub struct Saved<'a> {
 /// Where [`BatchNorm::backward`] writes; every buffer is overwritten.
 #[derive(Debug)]
 pub struct Gradients<'a> {
-    /// `[batch, channels, positions]`
+    /// `[batch, channels, positions]`: the gradient of the output, in whose place that of the input is written.
     pub input: &'a mut [f32],
-    /// The same, if there is a residual.
+    /// That of the residual, in the same shape, if there is one.
     pub residual: Option<&'a mut [f32]>,
     /// `[channels]`
     pub weight: &'a mut [f32],
@@ -179,29 +179,26 @@ impl BatchNorm<'_> {
         Ok(Moments { mean, variance })
     }
 
-    /// Writes the gradients of a loss, from its gradient `d_y [batch, channels, positions]` with respect to the output.
+    /// Writes the gradients of a loss, from that of the output, which `gradients.input` holds.
     ///
     /// # Errors
     /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
     pub fn backward(
         &self,
         saved: &Saved<'_>,
-        d_y: &[f32],
         gradients: &mut Gradients<'_>,
     ) -> Result<(), KernelError> {
-        self.backward_on(Level::current(), saved, d_y, gradients)
+        self.backward_on(Level::current(), saved, gradients)
     }
 
     fn backward_on(
         &self,
         level: Level,
         saved: &Saved<'_>,
-        d_y: &[f32],
         gradients: &mut Gradients<'_>,
     ) -> Result<(), KernelError> {
         let mut lengths = vec![
             ("saved.x", saved.x.len()),
-            ("d_y", d_y.len()),
             ("gradients.input", gradients.input.len()),
         ];
         if self.relu && (gradients.residual.is_some() || !saved.y.is_empty()) {
@@ -218,19 +215,18 @@ impl BatchNorm<'_> {
         ] {
             check_length(argument, "[channels]", &[self.channels], found)?;
         }
-        let mut d_x = self.cut(gradients.input);
+        let d = self.cut(gradients.input);
         let d_residual = match &mut gradients.residual {
             Some(residual) => self.cut(residual),
             None => (0..self.channels).map(|_| vec![]).collect(),
         };
-        let maps = d_x.drain(..).zip(d_residual).collect();
-        let of_channel = |(channel, (d_x, d_residual)): (usize, (Vec<_>, Vec<_>))| {
+        let maps = d.into_iter().zip(d_residual).collect();
+        let of_channel = |(channel, (d, d_residual)): (usize, (Vec<_>, Vec<_>))| {
             let backward = Backward {
                 norm: self,
                 channel,
                 saved,
-                d_y,
-                d_x,
+                d,
                 d_residual,
             };
             run(level, backward)
@@ -425,8 +421,8 @@ struct Backward<'a, 'b> {
     norm: &'a BatchNorm<'a>,
     channel: usize,
     saved: &'a Saved<'a>,
-    d_y: &'a [f32],
-    d_x: Vec<&'b mut [f32]>,
+    /// `ẏ`, then `ẋ`.
+    d: Vec<&'b mut [f32]>,
     d_residual: Vec<&'b mut [f32]>,
 }
 
@@ -440,7 +436,6 @@ impl Kernel for Backward<'_, '_> {
             norm,
             channel,
             saved,
-            d_y,
             ..
         } = self;
         let moments = saved.moments;
@@ -459,20 +454,20 @@ impl Kernel for Backward<'_, '_> {
             factor: s.splat(of_factor),
             bias: s.splat(of_bias),
         };
-        let passed = |n: usize| {
+        // `x` of a map, and what the gate reads.
+        let read = |n: usize| {
             let of = if of_output { saved.y } else { saved.x };
-            (norm.map(d_y, n, channel), norm.map(of, n, channel))
+            (norm.map(saved.x, n, channel), norm.map(of, n, channel))
         };
         let (mut along, mut level) = (0.0, 0.0);
-        for n in 0..norm.batch {
-            let (d_y, of) = passed(n);
-            let x = norm.map(saved.x, n, channel);
+        for (n, d) in self.d.iter().enumerate() {
+            let (x, of) = read(n);
             let [of_map, sum] = sums(
                 s,
                 x.len(),
                 #[inline(always)]
                 |at, count| {
-                    let g = gate.pass(s, load(s, d_y, at, count), load(s, of, at, count));
+                    let g = gate.pass(s, load(s, d, at, count), load(s, of, at, count));
                     let x = s.sub(load(s, x, at, count), s.splat(mean));
                     [s.mul(g, x), g]
                 },
@@ -493,13 +488,12 @@ impl Kernel for Backward<'_, '_> {
         let (mean, factor) = (s.splat(mean), s.splat(factor as f32));
         let (slope, shift) = (s.splat(slope as f32), s.splat(shift as f32));
         let mut d_residual = self.d_residual.into_iter();
-        for (n, d_x) in self.d_x.into_iter().enumerate() {
-            let (d_y, of) = passed(n);
-            let x = norm.map(saved.x, n, channel);
+        for (n, d) in self.d.into_iter().enumerate() {
+            let (x, of) = read(n);
             if let Some(d_residual) = d_residual.next() {
                 simd::zip_map(
                     s,
-                    [d_y, of],
+                    [d, of],
                     [d_residual],
                     #[inline(always)]
                     |[d, of], [_]| [gate.pass(s, d, of)],
@@ -507,10 +501,10 @@ impl Kernel for Backward<'_, '_> {
             }
             simd::zip_map(
                 s,
-                [d_y, of, x],
-                [d_x],
+                [of, x],
+                [d],
                 #[inline(always)]
-                |[d, of, x], [_]| {
+                |[of, x], [d]| {
                     let of_sums = s.fma(s.sub(x, mean), slope, shift);
                     [s.fma(gate.pass(s, d, of), factor, of_sums)]
                 },

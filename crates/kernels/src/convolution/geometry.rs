@@ -261,11 +261,13 @@ impl Layout {
                     match x.stride {
                         1 => copy(channel.get(from..from + to.len()).unwrap_or(&[]), to),
                         2 if !to.is_empty() => {
-                            // As the next arm, in vectors.
-                            let from = &channel[from..][..2 * to.len() - 1];
-                            for (at, to) in to.iter_mut().enumerate() {
-                                *to = from[2 * at];
+                            // As the next arm, in vectors: pairs of numbers have no bounds to check.
+                            let (to, last) = to.split_at_mut(to.len() - 1);
+                            let (pairs, rest) = channel[from..].as_chunks::<2>();
+                            for (to, pair) in to.iter_mut().zip(pairs) {
+                                *to = pair[0];
                             }
+                            last[0] = pairs.get(to.len()).map_or_else(|| rest[0], |pair| pair[0]);
                         }
                         stride => {
                             let from = channel.iter().skip(from).step_by(stride);

@@ -12,6 +12,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
+    layout::{owned, storage},
     memory,
 };
 
@@ -147,6 +148,7 @@ impl Operation for Operator {
         gradient: FlexTensor,
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
+        let mut input = owned(gradient);
         let shape @ [_, channels, ..] = dims::<4>(&saved[0]);
         let length = shape.iter().product();
         let (mean, variance) = numbers(&saved[3]).split_at(channels);
@@ -160,19 +162,17 @@ impl Operation for Operator {
             moments: &moments,
             of_batch: self.train,
         };
-        let mut input = memory::zeros(length);
         let mut residual = self.residual.then(|| memory::zeros(length));
         let (mut weight, mut bias) = (memory::zeros(channels), memory::zeros(channels));
         let mut gradients = Gradients {
-            input: &mut input,
+            input: storage(&mut input),
             residual: residual.as_deref_mut(),
             weight: &mut weight,
             bias: &mut bias,
         };
-        self.norm(&saved)
-            .backward(&from, numbers(&gradient), &mut gradients)?;
+        self.norm(&saved).backward(&from, &mut gradients)?;
         let mut all = vec![
-            Some(tensor(input, shape)),
+            Some(input),
             Some(tensor(weight, [channels])),
             Some(tensor(bias, [channels])),
         ];

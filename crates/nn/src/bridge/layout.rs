@@ -7,7 +7,7 @@
 use burn::tensor::{DType, Tensor};
 use regard_kernels::{KernelError, transpose::transpose};
 
-use super::fused::{self, FlexTensor, Forward, Operation, tensor};
+use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
 use super::memory;
 
 /// `x [.., rows, columns, ..]`, of which `axis` is `rows`, as `[.., columns, rows, ..]`. Its numbers are moved at once, and so are its
@@ -67,6 +67,22 @@ pub(super) fn contiguous(x: FlexTensor) -> FlexTensor {
         _ => return x.to_contiguous(),
     };
     tensor(to, x.layout().shape().clone())
+}
+
+/// `x`, which is contiguous, with a storage that nothing else holds: its own, or a copy.
+pub(super) fn owned(mut x: FlexTensor) -> FlexTensor {
+    if x.try_storage_mut::<f32>().is_some() {
+        return x;
+    }
+    tensor(memory::copy(numbers(&x)), x.layout().shape().clone())
+}
+
+/// The numbers of a tensor that [`owned`] returned.
+pub(super) fn storage(x: &mut FlexTensor) -> &mut [f32] {
+    match x.try_storage_mut::<f32>() {
+        Some(storage) => storage,
+        None => unreachable!("the storage has one owner"),
+    }
 }
 
 /// Sizes and strides of the axes of a tensor that is not contiguous, those that lie as one joined; `None` if one is read backwards.
@@ -145,7 +161,7 @@ impl Operation for Reshape {
 
 #[cfg(all(test, feature = "kernels"))]
 mod tests {
-    use super::{super::fused::numbers, *};
+    use super::*;
 
     /// All orders of `0..count`.
     fn orders(count: usize) -> Vec<Vec<usize>> {

@@ -11,6 +11,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
+    layout::{owned, storage},
     memory,
 };
 use crate::dropout::DropoutRng;
@@ -118,22 +119,6 @@ impl Operator {
             bias: bias.map(numbers),
             dropout: self.dropout,
         }
-    }
-}
-
-/// `x` with a storage that nothing else holds: its own, or a copy.
-fn owned(mut x: FlexTensor) -> FlexTensor {
-    if x.try_storage_mut::<f32>().is_some() {
-        return x;
-    }
-    tensor(memory::copy(numbers(&x)), x.layout().shape().clone())
-}
-
-/// The numbers of a tensor that [`owned`] returned.
-fn storage(x: &mut FlexTensor) -> &mut [f32] {
-    match x.try_storage_mut::<f32>() {
-        Some(storage) => storage,
-        None => unreachable!("the storage has one owner"),
     }
 }
 

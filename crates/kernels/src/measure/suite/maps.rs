@@ -114,12 +114,13 @@ fn normalise(channels: usize, positions: usize, with_backward: bool) -> Call {
             moments: &moments,
             of_batch: true,
         };
+        d_x.copy_from_slice(&d_y);
         let mut gradients = batch_norm::Gradients {
             input: &mut d_x,
             residual: Some(&mut d_residual),
             weight: &mut d_weight,
             bias: &mut d_bias,
         };
-        norm.backward(&saved, &d_y, &mut gradients)
+        norm.backward(&saved, &mut gradients)
     })
 }

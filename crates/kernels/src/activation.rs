@@ -1,10 +1,10 @@
-//! Activations of a feed-forward network, with a gate or without, with dropout, in one pass; with gradients.
+//! Activations of a feed-forward network, with a gate or without, with bias and dropout, in one pass; with gradients.
 //!
-//! For `x [rows, width]`, or with a gate rows `[g | v]` of `2 width` numbers, and dropout's factors `m` (see
+//! For `x [rows, width]`, or with a gate rows of `2 width` numbers, a bias `b` of a row and dropout's factors `m` (see
 //! [`pointwise`](crate::pointwise)):
 //! ```text
-//! plain   y = m ∘ φ(x)            ẋ = m ∘ ẏ ∘ φ'(x)
-//! gated   y = m ∘ φ(g) ∘ v        ġ = m ∘ ẏ ∘ v ∘ φ'(g),   v̇ = m ∘ ẏ ∘ φ(g)
+//! plain   u = x + b          y = m ∘ φ(u)            u̇ = m ∘ ẏ ∘ φ'(u)                                   ẋ = u̇
+//! gated   [g | v] = x + b    y = m ∘ φ(g) ∘ v        ġ = m ∘ ẏ ∘ v ∘ φ'(g),   v̇ = m ∘ ẏ ∘ φ(g)           ḃ = Σ_rows ẋ
 //! ```
 //! ```text
 //! relu       φ = max(x, 0)
@@ -17,7 +17,7 @@
 //!
 //! ```
 //! use regard_kernels::activation::{Activated, Activation};
-//! let spec = Activated { activation: Activation::Silu, gated: true, rows: 1, width: 2, dropout: None };
+//! let spec = Activated { activation: Activation::Silu, gated: true, rows: 1, width: 2, bias: None, dropout: None };
 //! let (x, mut y) = ([0.0, 100.0, 5.0, 3.0], [0.0; 2]); // g = [0, 100], v = [5, 3]
 //! spec.forward(&x, &mut y)?;
 //! assert_eq!(y, [0.0, 300.0]);
@@ -27,7 +27,7 @@
 use std::f32::consts::LOG2_E;
 
 use crate::error::{KernelError, check_length};
-use crate::pointwise::DropoutMask;
+use crate::pointwise::{DropoutMask, add_chunks, chunk_rows};
 use crate::simd::{self, Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
@@ -56,15 +56,17 @@ pub enum Activation {
 
 /// Sizes and options of an activation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Activated {
+pub struct Activated<'a> {
     /// `φ`
     pub activation: Activation,
-    /// Whether a row is `[g | v]`.
+    /// Whether a row of the input is `[g | v]`.
     pub gated: bool,
     /// Rows.
     pub rows: usize,
     /// Numbers in a row of the output.
     pub width: usize,
+    /// `[inputs]`, `width` of them or with a gate `2 width`: added to every row of the input.
+    pub bias: Option<&'a [f32]>,
     /// Dropout.
     pub dropout: Option<DropoutMask>,
 }
@@ -93,7 +95,7 @@ impl Activation {
     }
 }
 
-impl Activated {
+impl Activated<'_> {
     /// Numbers in a row of the input.
     fn inputs(&self) -> usize {
         self.width.saturating_mul(if self.gated { 2 } else { 1 })
@@ -104,20 +106,18 @@ impl Activated {
             mask.check()?;
         }
         let inputs = self.inputs();
+        if let Some(bias) = self.bias {
+            check_length("bias", "[inputs]", &[inputs], bias.len())?;
+        }
         check_length("x", "[rows, inputs]", &[self.rows, inputs], x.len())?;
         check_length("y", "[rows, width]", &[self.rows, self.width], y)
-    }
-
-    /// Rows in a chunk of work.
-    fn chunk(&self) -> usize {
-        (CHUNK / self.width.max(1)).max(1)
     }
 
     fn nanoseconds(&self, of_number: f64) -> f64 {
         self.rows as f64 * self.width as f64 * of_number
     }
 
-    /// Overwrites `y [rows, width]` with `m ∘ φ(x)`, or `m ∘ φ(g) ∘ v`.
+    /// Overwrites `y [rows, width]` with `m ∘ φ(u)`, or `m ∘ φ(g) ∘ v`.
     ///
     /// # Errors
     /// [`KernelError`] if a length does not fit the sizes, or a probability is not in `[0, 1)`.
@@ -141,43 +141,63 @@ impl Activated {
             );
         };
         let items = rows(y, self.width);
-        for_each_chunk(items, self.rows, self.chunk(), self.nanoseconds(1.0), &work);
+        let chunk = (CHUNK / self.width.max(1)).max(1);
+        for_each_chunk(items, self.rows, chunk, self.nanoseconds(1.0), &work);
         Ok(())
     }
 
-    /// Overwrites `d_x`, of the size of `x`, with the gradient of `x` from that of the output, `d_y [rows, width]`.
+    /// Overwrites `d_x`, of the size of `x`, with the gradient of `x` from that of the output, `d_y [rows, width]`, and `d_bias`
+    /// with that of the bias. Without a gate `d_y` may be `None`: the gradient of the output is what `d_x` holds.
     ///
     /// # Errors
     /// As [`Activated::forward`].
-    pub fn backward(&self, x: &[f32], d_y: &[f32], d_x: &mut [f32]) -> Result<(), KernelError> {
-        self.backward_on(Level::current(), x, d_y, d_x)
+    pub fn backward(
+        &self,
+        x: &[f32],
+        d_y: Option<&[f32]>,
+        d_x: &mut [f32],
+        d_bias: Option<&mut [f32]>,
+    ) -> Result<(), KernelError> {
+        self.backward_on(Level::current(), x, d_y, d_x, d_bias)
     }
 
     fn backward_on(
         &self,
         level: Level,
         x: &[f32],
-        d_y: &[f32],
+        d_y: Option<&[f32]>,
         d_x: &mut [f32],
+        d_bias: Option<&mut [f32]>,
     ) -> Result<(), KernelError> {
-        self.check(x, d_y.len())?;
+        // With a gate, the gradient of the output must be given.
+        let of_output = d_y.map_or(if self.gated { 0 } else { d_x.len() }, <[f32]>::len);
+        self.check(x, of_output)?;
         let (inputs, width) = (self.inputs(), self.width);
         check_length("d_x", "[rows, inputs]", &[self.rows, inputs], d_x.len())?;
-        let work = |first: usize, d_x: RowsMut<f32>| {
-            let (x, d_y) = (&x[first * inputs..], &d_y[first * width..]);
-            run(
-                level,
-                Backward {
-                    spec: self,
-                    first,
-                    x,
-                    d_y,
-                    d_x: d_x.data,
-                },
-            );
+        if let Some(d_bias) = &d_bias {
+            check_length("d_bias", "[inputs]", &[inputs], d_bias.len())?;
+        }
+        let in_chunk = chunk_rows(self.rows, width);
+        let summed = if d_bias.is_some() { inputs } else { 0 };
+        let mut sums = vec![0.0f32; self.rows.div_ceil(in_chunk) * summed];
+        let work = |chunk: usize, (d_x, sums): (RowsMut<f32>, RowsMut<f32>)| {
+            let first = chunk * in_chunk;
+            let backward = Backward {
+                spec: self,
+                first,
+                x: &x[first * inputs..],
+                d_y: d_y.map(|d_y| &d_y[first * width..]),
+                d_x: d_x.data,
+                sums: sums.data,
+            };
+            run(level, backward);
         };
-        let items = rows(d_x, inputs);
-        for_each_chunk(items, self.rows, self.chunk(), self.nanoseconds(2.0), &work);
+        let items = (rows(d_x, in_chunk * inputs), rows(&mut sums, summed));
+        let chunks = self.rows.div_ceil(in_chunk);
+        for_each_chunk(items, chunks, 1, self.nanoseconds(2.0), &work);
+        if let Some(d_bias) = d_bias {
+            add_chunks(&sums, d_bias);
+        }
         Ok(())
     }
 }
@@ -199,9 +219,35 @@ impl Kernel for InPlace<'_> {
     }
 }
 
+/// Some numbers of a row: those of the output, and what they are made of.
+struct Part<'a> {
+    x: &'a [f32],
+    bias: &'a [f32],
+}
+
+impl<'a> Part<'a> {
+    /// `count` numbers of the input's row `x` from `first` on.
+    #[inline(always)]
+    fn new(spec: &Activated<'a>, x: &'a [f32], first: usize, count: usize) -> Self {
+        Self {
+            x: &x[first..][..count],
+            bias: match spec.bias {
+                Some(bias) => &bias[first..][..count],
+                None => &[0.0; BLOCK][..count],
+            },
+        }
+    }
+
+    /// `x + b`
+    #[inline(always)]
+    fn load<S: Simd>(&self, s: S, at: usize) -> S::V {
+        s.add(s.load_at(self.x, at), s.load_at(self.bias, at))
+    }
+}
+
 /// The rows from `first` on.
 struct Forward<'a> {
-    spec: &'a Activated,
+    spec: &'a Activated<'a>,
     first: usize,
     x: &'a [f32],
     y: &'a mut [f32],
@@ -212,33 +258,26 @@ impl Kernel for Forward<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let Activated {
-            activation,
-            gated,
-            width,
-            dropout,
-            ..
-        } = *self.spec;
-        let inputs = self.spec.inputs();
+        let spec = self.spec;
+        let (inputs, width) = (spec.inputs(), spec.width);
         let mut factors = [1.0f32; BLOCK];
         let rows = self.y.chunks_exact_mut(width.max(1));
         for (row, y) in rows.enumerate() {
             let x = &self.x[row * inputs..][..inputs];
-            for first in (0..width).step_by(BLOCK) {
-                let count = BLOCK.min(width - first);
-                if let Some(mask) = &dropout {
+            for (block, y) in y.chunks_mut(BLOCK).enumerate() {
+                let (first, count) = (block * BLOCK, y.len());
+                if let Some(mask) = &spec.dropout {
                     let number = (self.first + row) * width + first;
                     mask.fill(number, &mut factors[..count]);
                 }
-                let part = &x[first..first + count];
-                let y = &mut y[first..first + count];
+                let gate = Part::new(spec, x, first, count);
+                let value_part = spec.gated.then(|| Part::new(spec, x, width + first, count));
                 for at in (0..count).step_by(S::LANES) {
-                    let mut found = value(s, activation, s.load_at(part, at));
-                    if gated {
-                        let v = &x[width + first..][..count];
-                        found = s.mul(found, s.load_at(v, at));
+                    let mut found = value(s, spec.activation, gate.load(s, at));
+                    if let Some(v) = &value_part {
+                        found = s.mul(found, v.load(s, at));
                     }
-                    if dropout.is_some() {
+                    if spec.dropout.is_some() {
                         found = s.mul(found, s.load_at(&factors[..count], at));
                     }
                     s.store_at(y, at, found);
@@ -250,11 +289,14 @@ impl Kernel for Forward<'_> {
 
 /// The rows from `first` on.
 struct Backward<'a> {
-    spec: &'a Activated,
+    spec: &'a Activated<'a>,
     first: usize,
     x: &'a [f32],
-    d_y: &'a [f32],
+    /// If it is not in `d_x`.
+    d_y: Option<&'a [f32]>,
     d_x: &'a mut [f32],
+    /// `[inputs]`, added to; empty if not wanted.
+    sums: &'a mut [f32],
 }
 
 impl Kernel for Backward<'_> {
@@ -262,46 +304,59 @@ impl Kernel for Backward<'_> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
-        let Activated {
-            activation,
-            gated,
-            width,
-            dropout,
-            ..
-        } = *self.spec;
-        let inputs = self.spec.inputs();
+        let spec = self.spec;
+        let (inputs, width) = (spec.inputs(), spec.width);
         let mut factors = [1.0f32; BLOCK];
         let rows = self.d_x.chunks_exact_mut(inputs.max(1));
         for (row, d_x) in rows.enumerate() {
             let x = &self.x[row * inputs..][..inputs];
             let (d_x, d_v) = d_x.split_at_mut(width);
-            for first in (0..width).step_by(BLOCK) {
-                let count = BLOCK.min(width - first);
-                if let Some(mask) = &dropout {
+            for (block, d_x) in d_x.chunks_mut(BLOCK).enumerate() {
+                let (first, count) = (block * BLOCK, d_x.len());
+                if let Some(mask) = &spec.dropout {
                     let number = (self.first + row) * width + first;
                     mask.fill(number, &mut factors[..count]);
                 }
-                let part = &x[first..first + count];
-                let d_y = &self.d_y[row * width + first..][..count];
-                let d_x = &mut d_x[first..first + count];
+                let gate = Part::new(spec, x, first, count);
+                let mut of_value = spec.gated.then(|| {
+                    let v = Part::new(spec, x, width + first, count);
+                    (v, &mut d_v[first..][..count])
+                });
+                let d_y = self.d_y.map(|d_y| &d_y[row * width + first..][..count]);
                 for at in (0..count).step_by(S::LANES) {
-                    let x_at = s.load_at(part, at);
-                    let mut d = s.load_at(d_y, at);
-                    if dropout.is_some() {
+                    let u = gate.load(s, at);
+                    let mut d = s.load_at(d_y.unwrap_or(d_x), at);
+                    if spec.dropout.is_some() {
                         d = s.mul(d, s.load_at(&factors[..count], at));
                     }
-                    let slope = slope(s, activation, x_at);
-                    if gated {
-                        let v = s.load_at(&x[width + first..][..count], at);
-                        let d_v = &mut d_v[first..first + count];
-                        s.store_at(d_v, at, s.mul(d, value(s, activation, x_at)));
-                        d = s.mul(d, v);
+                    let slope = slope(s, spec.activation, u);
+                    if let Some((v, d_v)) = &mut of_value {
+                        s.store_at(d_v, at, s.mul(d, value(s, spec.activation, u)));
+                        d = s.mul(d, v.load(s, at));
                     }
                     s.store_at(d_x, at, s.mul(d, slope));
+                }
+                if !self.sums.is_empty() {
+                    add(s, d_x, &mut self.sums[first..][..count]);
+                    if let Some((_, d_v)) = of_value {
+                        add(s, d_v, &mut self.sums[width + first..][..count]);
+                    }
                 }
             }
         }
     }
+}
+
+/// `sums += x`
+#[inline(always)]
+fn add<S: Simd>(s: S, x: &[f32], sums: &mut [f32]) {
+    simd::zip_map(
+        s,
+        [x],
+        [sums],
+        #[inline(always)]
+        |[x], [sum]| [s.add(x, sum)],
+    );
 }
 
 /// Below its negative `φ` is 0 but for less than 1e-35, and beyond both `φ'` is 0 or 1.

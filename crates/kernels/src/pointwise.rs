@@ -252,12 +252,6 @@ impl Pointwise<'_> {
         check_length(argument, ROWS, &[self.rows, self.width], length)
     }
 
-    /// Rows in a chunk of work: a function of the sizes alone.
-    fn chunk_rows(&self) -> usize {
-        let worth_a_chunk = 8192 / self.width.max(1);
-        self.rows.div_ceil(CHUNKS).max(worth_a_chunk).max(1)
-    }
-
     fn nanoseconds(&self) -> f64 {
         let of_number = if self.dropout.is_some() { 0.7 } else { 0.3 };
         self.rows as f64 * self.width as f64 * of_number
@@ -275,7 +269,7 @@ impl Pointwise<'_> {
         if let Some(x) = x {
             check_length("x", ROWS, &[self.rows, self.width], x.len())?;
         }
-        let of_chunk = self.chunk_rows() * self.width;
+        let of_chunk = chunk_rows(self.rows, self.width) * self.width;
         if to.is_empty() {
             return Ok(());
         }
@@ -310,7 +304,7 @@ impl Pointwise<'_> {
         if let Some(d_bias) = &d_bias {
             check_length("d_bias", "[width]", &[width], d_bias.len())?;
         }
-        let of_chunk = (self.chunk_rows() * width).max(1);
+        let of_chunk = (chunk_rows(self.rows, self.width) * width).max(1);
         let chunks = gradient.len().div_ceil(of_chunk);
         let summed = if d_bias.is_some() { width } else { 0 };
         let mut sums = vec![0.0f32; chunks * summed];
@@ -341,7 +335,7 @@ impl Pointwise<'_> {
         let width = self.width;
         check_length("x", ROWS, &[self.rows, width], x.len())?;
         check_length("sums", "[width]", &[width], to.len())?;
-        let of_chunk = (self.chunk_rows() * width).max(1);
+        let of_chunk = (chunk_rows(self.rows, self.width) * width).max(1);
         let chunks = x.len().div_ceil(of_chunk);
         let mut sums = vec![0.0f32; chunks * width];
         let work = |chunk: usize, sums: RowsMut<f32>| {
@@ -355,8 +349,14 @@ impl Pointwise<'_> {
     }
 }
 
+/// Rows in a chunk of work that sums over rows: a function of the sizes alone.
+pub(crate) fn chunk_rows(rows: usize, width: usize) -> usize {
+    let worth_a_chunk = 8192 / width.max(1);
+    rows.div_ceil(CHUNKS).max(worth_a_chunk).max(1)
+}
+
 /// The sums of all chunks, added in order.
-fn add_chunks(sums: &[f32], to: &mut [f32]) {
+pub(crate) fn add_chunks(sums: &[f32], to: &mut [f32]) {
     let width = to.len();
     for (column, to) in to.iter_mut().enumerate() {
         let of_chunks = sums.iter().skip(column).step_by(width);

@@ -10,9 +10,11 @@ use burn::tensor::{
     activation::{log_softmax, sigmoid, softmax},
 };
 use regard_nn::bridge::{
-    additive_attention, additive_attention_plain, cross_entropy, cross_entropy_mean, embed,
-    gated_scores, gated_scores_plain, gru_reset, gru_step, gru_update, lstm_step, without_kernels,
+    ActivationKind, activate, additive_attention, additive_attention_plain, cross_entropy,
+    cross_entropy_mean, embed, gated_scores, gated_scores_plain, gru_reset, gru_step, gru_update,
+    lstm_step, without_kernels,
 };
+use regard_nn::dropout::DropoutRng;
 use regard_nn::initialize::Initializer;
 
 fn device() -> Device {
@@ -481,6 +483,36 @@ fn a_wrong_shape_is_named() {
 fn a_wrong_target_is_named() {
     let targets = Tensor::<1, Int>::from_ints([1, 7], &device());
     cross_entropy(random(1, [2, 5]), targets, 0, 0.0);
+}
+
+#[test]
+fn activations_with_a_bias_equal_plain_operations() {
+    for gated in [false, true] {
+        for bias in [None, Some(5)] {
+            let run = || {
+                let x = random::<3>(1, [2, 3, 34]).require_grad();
+                let bias = bias.map(|seed| random::<1>(seed, [34]).require_grad());
+                let noise = &mut DropoutRng::none();
+                let y = activate(
+                    ActivationKind::Gelu,
+                    gated,
+                    x.clone(),
+                    bias.clone(),
+                    0.0,
+                    noise,
+                );
+                let gradients = probe(y.clone(), 2).backward();
+                (y, x, bias, gradients)
+            };
+            let (y, x, b, g) = run();
+            let (plain_y, plain_x, plain_b, plain_g) = without_kernels(run);
+            assert_close("y", y, plain_y);
+            assert_gradient("x", (&x, &g), (&plain_x, &plain_g));
+            if let (Some(b), Some(plain)) = (&b, &plain_b) {
+                assert_gradient("bias", (b, &g), (plain, &plain_g));
+            }
+        }
+    }
 }
 
 #[test]

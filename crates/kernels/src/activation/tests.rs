@@ -42,19 +42,30 @@ fn true_slope(activation: Activation, x: f64) -> f64 {
 }
 
 /// Values and gradients on every level and pool against plain f64 arithmetic and its finite differences.
-fn check(activation: Activation, gated: bool, rows: usize, width: usize, dropped: bool) {
+fn check(
+    activation: Activation,
+    gated: bool,
+    [rows, width]: [usize; 2],
+    with_bias: bool,
+    dropped: bool,
+) {
+    let inputs = if gated { 2 * width } else { width };
+    let b = match with_bias {
+        true => random(3, inputs, 1.0),
+        false => vec![0.0; inputs],
+    };
     let spec = Activated {
         activation,
         gated,
         rows,
         width,
+        bias: with_bias.then_some(&*b),
         dropout: dropped.then_some(DropoutMask {
             probability: 0.3,
             seed: 77,
             part: None,
         }),
     };
-    let inputs = spec.inputs();
     let x = random(1, rows * inputs, 4.0);
     let d_y = random(2, rows * width, 1.0);
     let mut m = vec![1.0; rows * width];
@@ -64,15 +75,37 @@ fn check(activation: Activation, gated: bool, rows: usize, width: usize, dropped
     for &level in Level::available() {
         let all = on_every_pool(|| {
             let (mut y, mut d_x) = (vec![f32::NAN; rows * width], vec![f32::NAN; rows * inputs]);
+            let (mut d_b, mut in_place) = (vec![f32::NAN; inputs], d_y.clone());
             spec.forward_on(level, &x, &mut y).unwrap();
-            spec.backward_on(level, &x, &d_y, &mut d_x).unwrap();
-            vec![y, d_x]
+            let d_bias = Some(&mut *d_b);
+            spec.backward_on(level, &x, Some(&d_y), &mut d_x, d_bias)
+                .unwrap();
+            if !gated {
+                spec.backward_on(level, &x, None, &mut in_place, None)
+                    .unwrap();
+                assert_eq!(in_place, d_x);
+            }
+            vec![y, d_x, d_b]
         });
+        for (column, &found) in all[2].iter().enumerate() {
+            let of_rows = all[1].iter().skip(column).step_by(inputs);
+            let (sum, size) = of_rows.fold((0.0, 0.0), |(sum, size), &x| {
+                (sum + f64::from(x), size + f64::from(x.abs()))
+            });
+            let error = (f64::from(found) - sum).abs();
+            assert!(error <= 1e-6 * size, "{activation:?} bias {found} {sum}");
+        }
         for row in 0..rows {
             for column in 0..width {
                 let (at, of) = (row * inputs + column, row * width + column);
-                let g = f64::from(x[at]);
-                let v = if gated { f64::from(x[at + width]) } else { 1.0 };
+                // As the kernel adds them, so that only what follows is compared.
+                let input = |at: usize, column: usize| f64::from(x[at] + b[column]);
+                let g = input(at, column);
+                let v = if gated {
+                    input(at + width, column + width)
+                } else {
+                    1.0
+                };
                 let m = f64::from(m[of]);
                 let d = m * f64::from(d_y[of]);
                 let close = |found: f32, truth: f64, what: &str| {
@@ -97,9 +130,9 @@ proptest! {
 
     #[test]
     fn values_and_gradients_are_their_definitions(
-        which in 0..5usize, gated: bool, rows in 0..5usize, width in 0..300usize, dropped: bool,
+        which in 0..5usize, gated: bool, rows in 0..5usize, width in 0..300usize, with_bias: bool, dropped: bool,
     ) {
-        check(ALL[which], gated, rows, width, dropped);
+        check(ALL[which], gated, [rows, width], with_bias, dropped);
     }
 }
 
@@ -109,8 +142,8 @@ fn many_rows_are_split_among_threads() {
         check(
             *activation,
             true,
-            unless_miri(70, 3),
-            unless_miri(400, 20),
+            unless_miri([70, 400], [3, 20]),
+            true,
             true,
         );
     }
@@ -132,6 +165,7 @@ fn far_numbers_have_their_limits() {
             gated: false,
             rows: 1,
             width: x.len(),
+            bias: None,
             dropout: None,
         };
         let mut y = [f32::NAN; 6];
@@ -141,7 +175,7 @@ fn far_numbers_have_their_limits() {
         }
         assert_eq!(y[3..], [200.0, f32::MAX, f32::INFINITY], "{activation:?}");
         let mut d_x = [f32::NAN; 6];
-        spec.backward(&x, &[1.0; 6], &mut d_x).unwrap();
+        spec.backward(&x, Some(&[1.0; 6]), &mut d_x, None).unwrap();
         for (found, limit) in d_x.into_iter().zip([0.0, 0.0, 0.0, 1.0, 1.0, 1.0]) {
             assert!((found - limit).abs() < 1e-30, "{activation:?} {found}");
         }
@@ -155,12 +189,19 @@ fn lengths_and_probabilities_are_checked() {
         gated: true,
         rows: 2,
         width: 3,
+        bias: None,
         dropout: None,
     };
     let message = |error: Result<(), KernelError>| error.unwrap_err().to_string();
     assert!(message(spec.forward(&[0.0; 6], &mut [0.0; 6])).contains("x"));
     assert!(message(spec.forward(&[0.0; 12], &mut [0.0; 5])).contains("y"));
-    assert!(message(spec.backward(&[0.0; 12], &[0.0; 6], &mut [0.0; 6])).contains("d_x"));
+    let backward = |d_y, d_bias| message(spec.backward(&[0.0; 12], d_y, &mut [0.0; 12], d_bias));
+    let mut short = [0.0; 6];
+    assert!(message(spec.backward(&[0.0; 12], Some(&[0.0; 6]), &mut short, None)).contains("d_x"));
+    assert!(backward(None, None).contains("y"), "a gate needs it");
+    assert!(backward(Some(&[0.0; 6]), Some(&mut short[..5])).contains("d_bias"));
+    let bias = Some(&[0.0; 3][..]);
+    assert!(message(Activated { bias, ..spec }.forward(&[0.0; 12], &mut short)).contains("bias"));
     let huge = Activated {
         width: usize::MAX,
         ..spec

@@ -458,6 +458,7 @@ impl Stack {
                         gated: true,
                         rows: total,
                         width: inputs / 2,
+                        bias: None,
                         dropout: None,
                     };
                     gated.resize(inner.len() / 2, 0.0);

@@ -1,4 +1,4 @@
-//! The activation of a feed-forward network, its gate and dropout in one operation; see [`regard_kernels::activation`].
+//! The activation of a feed-forward network, the bias before it, its gate and dropout in one operation; see [`regard_kernels::activation`].
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -12,19 +12,24 @@ use regard_kernels::{
     pointwise::DropoutMask,
 };
 
-use super::fused::{self, FlexTensor, Forward, Operation, numbers, tensor};
-use super::memory;
+use super::{
+    expect_dims,
+    fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
+    layout::{owned, storage},
+    memory,
+};
 use crate::{devices::is_card, dropout::DropoutRng};
 
-/// `m ∘ φ(x)` of `x [.., width]`, or `m ∘ φ(g) ∘ v` of rows `[g | v]`, `x [.., 2 width]`; `m [.., width]` is drawn from `noise` with
-/// `probability`.
+/// `m ∘ φ(x + bias)` of `x [.., width]`, or `m ∘ φ(g) ∘ v` of the rows `[g | v]` of `x + bias [.., 2 width]`; `m [.., width]` is drawn
+/// from `noise` with `probability`, and `bias` is as long as a row of `x`.
 ///
 /// # Panics
-/// If there is a gate and a row has an odd size, or `probability` is not in `[0, 1)`.
+/// If the shapes do not fit together, there is a gate and a row has an odd size, or `probability` is not in `[0, 1)`.
 pub fn activate<const D: usize>(
     activation: Activation,
     gated: bool,
     x: Tensor<D>,
+    bias: Option<Tensor<1>>,
     probability: f64,
     noise: &mut DropoutRng,
 ) -> Tensor<D> {
@@ -34,8 +39,15 @@ pub fn activate<const D: usize>(
         !gated || inputs.is_multiple_of(2),
         "`x` has rows of {inputs}, expected an even size: a gate and as many values"
     );
+    if let Some(bias) = &bias {
+        expect_dims("bias", bias.dims(), [inputs]);
+    }
     shape[D - 1] = if gated { inputs / 2 } else { inputs };
     if !fused::takes(&x) {
+        let x = match bias {
+            Some(bias) => x + bias.unsqueeze::<D>(),
+            None => x,
+        };
         let plain = activate_plain(activation, gated, x);
         return crate::dropout::dropout(plain, probability, noise);
     }
@@ -45,10 +57,12 @@ pub fn activate<const D: usize>(
         shape: shape.into(),
         dropout: noise.draw(probability, &shape),
     };
-    Tensor::from_dispatch(fused::run(operation, vec![x.into_dispatch()]).0)
+    let mut inputs = vec![x.into_dispatch()];
+    inputs.extend(bias.map(Tensor::into_dispatch));
+    Tensor::from_dispatch(fused::run(operation, inputs).0)
 }
 
-/// [`activate`] without dropout, by plain tensor operations: the definition.
+/// [`activate`] without bias and dropout, by plain tensor operations: the definition.
 pub fn activate_plain<const D: usize>(
     activation: Activation,
     gated: bool,
@@ -85,7 +99,8 @@ struct Operator {
 }
 
 impl Operator {
-    fn spec(&self) -> Activated {
+    /// The kernel's arguments for `x[, bias]`.
+    fn spec<'a>(&self, inputs: &'a [FlexTensor]) -> Activated<'a> {
         let (width, rows) = match self.shape.split_last() {
             Some((&width, rows)) => (width, rows.iter().product()),
             None => (1, 1),
@@ -95,6 +110,7 @@ impl Operator {
             gated: self.gated,
             rows,
             width,
+            bias: inputs.get(1).map(numbers),
             dropout: self.dropout,
         }
     }
@@ -102,7 +118,7 @@ impl Operator {
 
 impl Operation for Operator {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
-        let spec = self.spec();
+        let spec = self.spec(&inputs);
         let mut y = memory::zeros(spec.rows * spec.width);
         spec.forward(numbers(&inputs[0]), &mut y)?;
         Ok(Forward {
@@ -118,9 +134,22 @@ impl Operation for Operator {
         gradient: FlexTensor,
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
-        let x = numbers(&saved[0]);
-        let mut d_x = memory::zeros(x.len());
-        self.spec().backward(x, numbers(&gradient), &mut d_x)?;
-        Ok(vec![Some(tensor(d_x, saved[0].layout().shape().clone()))])
+        let (spec, x) = (self.spec(&saved), numbers(&saved[0]));
+        let mut d_bias = spec.bias.map(|bias| memory::zeros(bias.len()));
+        let d_x = match self.gated {
+            true => {
+                let mut d_x = memory::zeros(x.len());
+                let d_y = Some(numbers(&gradient));
+                spec.backward(x, d_y, &mut d_x, d_bias.as_deref_mut())?;
+                tensor(d_x, saved[0].layout().shape().clone())
+            }
+            false => {
+                let mut d_x = owned(gradient);
+                spec.backward(x, None, storage(&mut d_x), d_bias.as_deref_mut())?;
+                d_x
+            }
+        };
+        let d_bias = d_bias.map(|d_bias| Some(tensor(d_bias, saved[1].layout().shape().clone())));
+        Ok([Some(d_x)].into_iter().chain(d_bias).collect())
     }
 }

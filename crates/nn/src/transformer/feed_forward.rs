@@ -80,7 +80,7 @@ impl Activation {
 
     /// `φ(x)`, number by number.
     pub fn apply<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        activate(self.kind(), false, x, 0.0, &mut DropoutRng::none())
+        activate(self.kind(), false, x, None, 0.0, &mut DropoutRng::none())
     }
 }
 
@@ -144,27 +144,17 @@ impl FeedForward {
         x: Tensor<3>,
         noise: &mut DropoutRng,
     ) -> (Tensor<3>, Option<Tensor<1>>) {
+        let x = linear(x, self.inner.weight.val(), None);
+        let bias = self.inner.bias.as_ref().map(Param::val);
         let activated = match self.activation {
-            Activation::Relu => {
-                let bias = self.inner.bias.as_ref().map(Param::val);
-                relu_dropout(
-                    linear(x, self.inner.weight.val(), None),
-                    bias,
-                    self.dropout,
-                    noise,
-                )
-            }
+            Activation::Relu => relu_dropout(x, bias, self.dropout, noise),
             other => {
-                let x = apply(&self.inner, x);
-                activate(other.kind(), other.is_gated(), x, self.dropout, noise)
+                let (kind, gated) = (other.kind(), other.is_gated());
+                activate(kind, gated, x, bias, self.dropout, noise)
             }
         };
         report("activations", || activated.clone());
         let y = linear(activated, self.outer.weight.val(), None);
         (y, self.outer.bias.as_ref().map(Param::val))
     }
-}
-
-fn apply(layer: &Linear, x: Tensor<3>) -> Tensor<3> {
-    linear(x, layer.weight.val(), layer.bias.as_ref().map(Param::val))
 }

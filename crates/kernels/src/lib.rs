@@ -81,6 +81,7 @@ mod rows;
 pub mod sequence;
 pub mod simd;
 pub mod stack;
+pub mod sum;
 mod threads;
 pub mod transpose;
 mod view;

@@ -12,7 +12,7 @@ use burn::tensor::{
 use regard_nn::bridge::{
     ActivationKind, activate, additive_attention, additive_attention_plain, cross_entropy,
     cross_entropy_mean, embed, gated_scores, gated_scores_plain, gru_reset, gru_step, gru_update,
-    lstm_step, without_kernels,
+    lstm_step, sum, without_kernels,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_nn::initialize::Initializer;
@@ -513,6 +513,23 @@ fn activations_with_a_bias_equal_plain_operations() {
             }
         }
     }
+}
+
+#[test]
+fn sums_equal_plain_operations() {
+    for shape in [[2, 3, 34], [70, 40, 50], [1, 1, 1]] {
+        let run = || {
+            let x = random::<3>(1, shape).require_grad();
+            let total = sum(x.clone());
+            let gradients = (total.clone() * 3.0).backward();
+            (total, x, gradients)
+        };
+        let (total, x, g) = run();
+        let (plain_total, plain_x, plain_g) = without_kernels(run);
+        assert_close("sum", total, plain_total);
+        assert_gradient("x", (&x, &g), (&plain_x, &plain_g));
+    }
+    assert_eq!(numbers(sum(random::<2>(1, [0, 3]))), [0.0]);
 }
 
 #[test]

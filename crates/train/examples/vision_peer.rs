@@ -31,7 +31,7 @@ use regard_models::{
     image::{ResNetConfig, VisionTransformerConfig},
 };
 use regard_nn::{
-    bridge::{convolve, cross_entropy_mean},
+    bridge::{convolve, cross_entropy_mean, sum},
     dropout::DropoutRng,
     initialize::Initializer,
     vision::NonLocalConfig,
@@ -72,7 +72,7 @@ fn repeated(
         };
         let y = function(x)?;
         if both {
-            y.sum().backward();
+            sum(y).backward();
         }
         Ok(())
     })

@@ -39,6 +39,7 @@ mod weight;
 
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Level, run};
+use crate::sum::Sum;
 use crate::threads::{RowsMut, for_each_chunk, rows};
 use input::Correlation;
 
@@ -312,7 +313,7 @@ impl Convolution {
         let sum = |channel: usize| {
             let maps = d_y.chunks_exact(positions.max(1)).skip(channel);
             let maps = maps.step_by(self.outputs.max(1));
-            maps.map(|map| run(level, weight::Sum(map))).sum::<f64>() as f32
+            maps.map(|map| run(level, Sum(map))).sum::<f64>() as f32
         };
         for_each_chunk(
             rows(bias, 1),

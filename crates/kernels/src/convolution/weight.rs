@@ -26,27 +26,6 @@ const BLOCK_POSITIONS: usize = 128;
 /// Work below this many multiply-adds stays on the calling thread.
 const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
-/// The sum of a map, in `f64`.
-pub(super) struct Sum<'a>(pub(super) &'a [f32]);
-
-impl Kernel for Sum<'_> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn call<S: Simd>(self, _: S) -> f64 {
-        const CHAINS: usize = 16;
-        let chunks = self.0.chunks_exact(CHAINS);
-        let rest: f64 = chunks.remainder().iter().map(|&x| f64::from(x)).sum();
-        let mut sums = [0.0; CHAINS];
-        for chunk in chunks {
-            for (sum, &x) in sums.iter_mut().zip(chunk) {
-                *sum += f64::from(x);
-            }
-        }
-        sums.iter().sum::<f64>() + rest
-    }
-}
-
 pub(super) fn backward(
     c: &Convolution,
     level: Level,

@@ -10,12 +10,17 @@ const PART: usize = 1 << 16;
 
 /// `[length]` zeros.
 pub(super) fn zeros(length: usize) -> Vec<f32> {
+    all(length, 0.0)
+}
+
+/// `[length]` times `number`.
+pub(super) fn all(length: usize, number: f32) -> Vec<f32> {
     if length <= PART {
-        return vec![0.0; length];
+        return vec![number; length];
     }
     filled(length, PART, |_, part| {
         part.iter_mut().for_each(|x| {
-            x.write(0.0);
+            x.write(number);
         });
     })
 }
@@ -60,7 +65,7 @@ fn filled(
     let room = &mut numbers.spare_capacity_mut()[..length];
     let parts = room.par_chunks_mut(part).enumerate();
     parts.for_each(|(index, numbers)| fill(index * part, numbers));
-    // SAFETY: the capacity is at least `length`, and each of the three functions above writes every number of every part.
+    // SAFETY: the capacity is at least `length`, and each of the functions above writes every number of every part.
     unsafe { numbers.set_len(length) };
     numbers
 }
@@ -73,6 +78,7 @@ mod tests {
     fn every_number_is_written() {
         for length in [0, 1, PART, PART + 1, 3 * PART - 5] {
             assert_eq!(zeros(length), vec![0.0; length]);
+            assert_eq!(all(length, 2.0), vec![2.0; length]);
             let numbers: Vec<f32> = (0..length).map(|i| i as f32).collect();
             assert_eq!(copy(&numbers), numbers);
         }

@@ -15,7 +15,7 @@ use crate::devices::is_card;
 /// Numbers that a card adds up in one row.
 const ROW: usize = 1024;
 
-/// The mean of all numbers of `x`, of which there is one at least: `[1]`, as [`sum`].
+/// The mean of all numbers of `x`, of which there is one at least: `[1]`, as [`sum()`].
 pub fn mean<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     let count = x.dims().iter().product::<usize>();
     sum(x) / count as f64

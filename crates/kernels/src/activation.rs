@@ -27,7 +27,7 @@
 use std::f32::consts::LOG2_E;
 
 use crate::error::{KernelError, check_length};
-use crate::pointwise::{DropoutMask, add_chunks, chunk_rows};
+use crate::pointwise::{ColumnSums, DropoutMask, add_chunks, chunk_rows};
 use crate::simd::{self, Kernel, Level, Simd, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
@@ -219,7 +219,7 @@ impl Kernel for InPlace<'_> {
     }
 }
 
-/// Some numbers of a row: those of the output, and what they are made of.
+/// Some numbers of a row of the input, and of the bias.
 struct Part<'a> {
     x: &'a [f32],
     bias: &'a [f32],
@@ -337,26 +337,16 @@ impl Kernel for Backward<'_> {
                     s.store_at(d_x, at, s.mul(d, slope));
                 }
                 if !self.sums.is_empty() {
-                    add(s, d_x, &mut self.sums[first..][..count]);
+                    let sums = &mut self.sums[first..][..count];
+                    ColumnSums { x: d_x, sums }.call(s);
                     if let Some((_, d_v)) = of_value {
-                        add(s, d_v, &mut self.sums[width + first..][..count]);
+                        let sums = &mut self.sums[width + first..][..count];
+                        ColumnSums { x: d_v, sums }.call(s);
                     }
                 }
             }
         }
     }
-}
-
-/// `sums += x`
-#[inline(always)]
-fn add<S: Simd>(s: S, x: &[f32], sums: &mut [f32]) {
-    simd::zip_map(
-        s,
-        [x],
-        [sums],
-        #[inline(always)]
-        |[x], [sum]| [s.add(x, sum)],
-    );
 }
 
 /// Below its negative `φ` is 0 but for less than 1e-35, and beyond both `φ'` is 0 or 1.

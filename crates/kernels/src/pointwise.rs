@@ -364,10 +364,12 @@ pub(crate) fn add_chunks(sums: &[f32], to: &mut [f32]) {
     }
 }
 
-struct ColumnSums<'a> {
-    x: &'a [f32],
+/// Adds rows up.
+pub(crate) struct ColumnSums<'a> {
+    /// `[rows, width]`
+    pub(crate) x: &'a [f32],
     /// `[width]`, added to.
-    sums: &'a mut [f32],
+    pub(crate) sums: &'a mut [f32],
 }
 
 impl Kernel for ColumnSums<'_> {
@@ -494,13 +496,8 @@ impl Kernel for Backward<'_> {
                 }
                 at += count;
                 if !self.sums.is_empty() {
-                    simd::zip_map(
-                        s,
-                        [&*gradient],
-                        [&mut self.sums[column..column + count]],
-                        #[inline(always)]
-                        |[g], [sum]| [s.add(g, sum)],
-                    );
+                    let (x, sums) = (&*gradient, &mut self.sums[column..column + count]);
+                    ColumnSums { x, sums }.call(s);
                 }
             }
         }

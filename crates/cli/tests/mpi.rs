@@ -316,7 +316,7 @@ fn an_interrupted_run_goes_on_with_another_number_of_processes() {
     command.args(["--mca", "odls_base_sigkill_timeout", "5", REGARD]);
     command.args(["train", "tiny.toml", "--folder", "run", "--json"]);
     command.args(["--set", "training.steps=1000000"]);
-    // So seldom that the signal, which takes some ten updates to arrive, never falls upon a validation.
+    // So seldom that the signal, which takes some tens of updates to arrive, never falls upon a validation.
     let seldom = "training.validate_every=10000";
     command.args(["--set", seldom]);
     let mut running = command

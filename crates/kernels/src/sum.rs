@@ -63,5 +63,12 @@ mod tests {
             assert!((f64::from(found[0][0]) - truth).abs() <= 1e-7 * (1.0 + truth.abs()));
         }
         assert_eq!(sum(&[1e9, 1.0, -1e9]), 1.0);
+        assert_eq!(sum(&[f32::MAX, f32::MAX, -f32::MAX]), f64::from(f32::MAX));
+        assert_eq!(
+            sum(&[f32::from_bits(1); 3]),
+            3.0 * f64::from(f32::from_bits(1))
+        );
+        assert_eq!(sum(&[f32::INFINITY, -1e30]), f64::INFINITY);
+        assert!(sum(&[1.0, f32::NAN]).is_nan());
     }
 }

@@ -552,6 +552,9 @@ fn rows_of_a_table_equal_burns_bit_by_bit() {
     let layer = Initializer::new(1, &device()).embedding(5, 3, 1.0);
     let none = Tensor::<2, Int>::from_data(TensorData::new(Vec::<i64>::new(), [2, 0]), &device());
     assert_eq!(embed(&layer, none).dims(), [2, 0, 3]);
+    let layer = Initializer::new(1, &device()).embedding(5, 0, 1.0);
+    let vectors = embed(&layer, Tensor::from_ints([[2, 4]], &device()));
+    assert_eq!(vectors.dims(), [1, 2, 0], "of no numbers");
 }
 
 #[test]

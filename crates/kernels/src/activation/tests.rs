@@ -183,6 +183,67 @@ fn far_numbers_have_their_limits() {
 }
 
 #[test]
+fn gelu_keeps_its_relative_error_in_the_tail() {
+    // Φ(-x) by Laplace's continued fraction.
+    let truth = |x: f64| {
+        let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let rest = (1..200).rev().fold(x, |rest, k| x + f64::from(k) / rest);
+        -x * density / rest
+    };
+    let x: Vec<f32> = (0..200).map(|i| -3.0 - 0.05 * i as f32).collect();
+    let spec = Activated {
+        activation: Activation::Gelu,
+        gated: false,
+        rows: 1,
+        width: x.len(),
+        bias: None,
+        dropout: None,
+    };
+    for &level in Level::available() {
+        let mut y = vec![f32::NAN; x.len()];
+        spec.forward_on(level, &x, &mut y).unwrap();
+        for (&x, &found) in x.iter().zip(&y) {
+            let truth = truth(-f64::from(x));
+            let error = (f64::from(found) - truth).abs();
+            assert!(
+                error <= 1e-5 * truth.abs(),
+                "{level:?} {x}: {found} {truth}"
+            );
+        }
+    }
+}
+
+#[test]
+fn extreme_biases_and_rows_of_nothing_are_taken() {
+    let bias = [-1e30, f32::MIN, f32::INFINITY, 1.0, 0.0];
+    let x = [0.0, f32::MAX, 0.0, f32::from_bits(1), -0.0];
+    for activation in ALL {
+        let spec = Activated {
+            activation,
+            gated: false,
+            rows: 1,
+            width: 5,
+            bias: Some(&bias),
+            dropout: None,
+        };
+        let (mut y, mut d, mut d_bias) = ([f32::NAN; 5], [1.0; 5], [f32::NAN; 5]);
+        spec.forward(&x, &mut y).unwrap();
+        spec.backward(&x, None, &mut d, Some(&mut d_bias)).unwrap();
+        assert!(y[0].abs() < 1e-30 && d[0].abs() < 1e-30, "{activation:?}");
+        assert_eq!((y[1], y[2], d[2], y[4]), (0.0, f32::INFINITY, 1.0, 0.0));
+        assert_eq!(d_bias, d);
+        let none = Activated {
+            rows: usize::MAX,
+            width: 0,
+            bias: None,
+            ..spec
+        };
+        none.forward(&[], &mut []).unwrap();
+        none.backward(&[], None, &mut [], Some(&mut [])).unwrap();
+    }
+}
+
+#[test]
 fn lengths_and_probabilities_are_checked() {
     let spec = Activated {
         activation: Activation::Gelu,

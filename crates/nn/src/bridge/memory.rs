@@ -10,11 +10,11 @@ const PART: usize = 1 << 16;
 
 /// `[length]` zeros.
 pub(super) fn zeros(length: usize) -> Vec<f32> {
-    all(length, 0.0)
+    full(length, 0.0)
 }
 
 /// `[length]` times `number`.
-pub(super) fn all(length: usize, number: f32) -> Vec<f32> {
+pub(super) fn full(length: usize, number: f32) -> Vec<f32> {
     if length <= PART {
         return vec![number; length];
     }
@@ -78,7 +78,7 @@ mod tests {
     fn every_number_is_written() {
         for length in [0, 1, PART, PART + 1, 3 * PART - 5] {
             assert_eq!(zeros(length), vec![0.0; length]);
-            assert_eq!(all(length, 2.0), vec![2.0; length]);
+            assert_eq!(full(length, 2.0), vec![2.0; length]);
             let numbers: Vec<f32> = (0..length).map(|i| i as f32).collect();
             assert_eq!(copy(&numbers), numbers);
         }

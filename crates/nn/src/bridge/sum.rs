@@ -59,7 +59,7 @@ impl Operation for Sum {
         gradient: FlexTensor,
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
-        let of_all = memory::all(self.shape.iter().product(), numbers(&gradient)[0]);
+        let of_all = memory::full(self.shape.iter().product(), numbers(&gradient)[0]);
         Ok(vec![Some(tensor(of_all, self.shape.clone()))])
     }
 }

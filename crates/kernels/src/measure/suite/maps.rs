@@ -114,6 +114,7 @@ fn normalise(channels: usize, positions: usize, with_backward: bool) -> Call {
             moments: &moments,
             of_batch: true,
         };
+        // The gradient of the output, in whose place that of the input is written.
         d_x.copy_from_slice(&d_y);
         let mut gradients = batch_norm::Gradients {
             input: &mut d_x,

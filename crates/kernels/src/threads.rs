@@ -4,9 +4,24 @@
 //! chunk writes rows that only it owns. So the result is the same to the last bit on any pool:
 //! the number of threads decides which thread computes a chunk, never what is in it.
 //!
-//! A small call stays on the calling thread: waking another takes longer than it saves (`docs/experiments.md`).
+//! A small call stays on the calling thread: waking another takes longer than it saves.
+//!
+//! An update of a small model is some hundred operations of 20 to 500 µs. Rayon's threads go to sleep some 10 µs after their last
+//! share, and would be woken for each operation. So a thread that has done its share lingers: for a short while it looks for more
+//! without sleeping. So does the calling thread when it waits for the last shares of others.
 
-use std::sync::atomic::AtomicUsize;
+use std::{
+    cell::Cell,
+    hint::spin_loop,
+    sync::atomic::{
+        AtomicBool, AtomicUsize,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    thread::yield_now,
+    time::{Duration, Instant},
+};
+
+use rayon::Yield;
 
 /// Something made of equal rows that can be cut in two between rows.
 pub(crate) trait Rows: Send + Sized {
@@ -78,9 +93,20 @@ tuple_rows!(A, B, C);
 tuple_rows!(A, B, C, D);
 tuple_rows!(A, B, C, D, E);
 
-/// Work below this many nanoseconds (estimated, one thread) stays on the calling thread: waking a
-/// parked worker costs tens of microseconds.
-const SINGLE_THREAD_NANOSECONDS: f64 = 60_000.0;
+/// Work of at most this many nanoseconds (estimated, one thread) is not worth waking a sleeping thread: it may even wake on the
+/// caller's own core (`docs/experiments.md`).
+const WORTH_WAKING: f64 = 60_000.0;
+/// The same where another thread is awake.
+const WORTH_SHARING: f64 = 12_000.0;
+
+/// Whether to share work that takes one thread so many `nanoseconds`.
+fn is_worth_sharing(nanoseconds: f64) -> bool {
+    let least = match LINGERING.load(Relaxed) {
+        0 => WORTH_WAKING,
+        _ => WORTH_SHARING,
+    };
+    nanoseconds > least && rayon::current_num_threads() > 1
+}
 
 /// Calls `work(first_row, chunk)` for every chunk of at most `chunk_rows` rows.
 ///
@@ -97,10 +123,7 @@ pub(crate) fn for_each_chunk<R: Rows>(
         return;
     }
     let chunk_rows = chunk_rows.max(1);
-    let parallel = nanoseconds > SINGLE_THREAD_NANOSECONDS
-        && total_rows > chunk_rows
-        && rayon::current_num_threads() > 1;
-    if parallel {
+    if total_rows > chunk_rows && is_worth_sharing(nanoseconds) {
         halve(items, 0, total_rows, chunk_rows, work);
     } else {
         in_order(items, total_rows, chunk_rows, work);
@@ -136,7 +159,7 @@ fn halve<R: Rows>(
     let chunks = total_rows.div_ceil(chunk_rows);
     let middle = chunks / 2 * chunk_rows;
     let (head, tail) = items.split(middle);
-    rayon::join(
+    join(
         || halve(head, first, middle, chunk_rows, work),
         || halve(tail, first + middle, total_rows - middle, chunk_rows, work),
     );
@@ -150,20 +173,105 @@ pub(crate) fn team(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsiz
         return;
     }
     let next = AtomicUsize::new(0);
-    let threads = if nanoseconds > SINGLE_THREAD_NANOSECONDS {
-        rayon::current_num_threads().min(tasks)
-    } else {
-        1
-    };
-    if threads == 1 {
+    if tasks == 1 || !is_worth_sharing(nanoseconds) {
         return worker(&next);
     }
+    let threads = rayon::current_num_threads().min(tasks);
+    let running = AtomicUsize::new(0);
+    let caller = rayon::current_thread_index();
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|_| worker(&next));
+            scope.spawn(|_| {
+                running.fetch_add(1, Relaxed);
+                worker(&next);
+                running.fetch_sub(1, Release);
+                if rayon::current_thread_index() != caller {
+                    linger();
+                }
+            });
         }
         worker(&next);
+        wait_for(|| running.load(Acquire) == 0);
     });
+}
+
+/// `rayon::join`, whose threads stay awake.
+fn join(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
+    let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    rayon::join_context(
+        |_| {
+            first();
+            wait_for(|| !begun.load(Relaxed) || done.load(Acquire));
+        },
+        |context| {
+            begun.store(true, Relaxed);
+            second();
+            done.store(true, Release);
+            if context.migrated() {
+                linger();
+            }
+        },
+    );
+}
+
+/// How often a thread looks before it offers its core to others: 10 to 50 µs.
+const PATIENCE: u32 = 500;
+/// How often it looks at most: some hundreds of microseconds.
+const ENOUGH: u32 = 2000;
+/// How long a thread lingers without returning to rayon: it may have been waiting for something when it took its share, and
+/// sees that only there.
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// How many threads linger.
+static LINGERING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static LINGERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets this thread look for more work without sleeping, once it has returned from its share.
+fn linger() {
+    if LINGERS.get() {
+        return;
+    }
+    let own = rayon::current_thread_index();
+    rayon::spawn(move || {
+        // Another thread may have taken this before its own one came to it.
+        if rayon::current_thread_index() != own {
+            return;
+        }
+        LINGERS.set(true);
+        LINGERING.fetch_add(1, Relaxed);
+        let begun = Instant::now();
+        let mut looks = 0;
+        while looks < ENOUGH && begun.elapsed() < LONGEST {
+            match rayon::yield_now() {
+                Some(Yield::Executed) => looks = 0,
+                _ => look_again(&mut looks),
+            }
+        }
+        LINGERING.fetch_sub(1, Relaxed);
+        LINGERS.set(false);
+        if looks < ENOUGH {
+            linger();
+        }
+    });
+}
+
+/// Waits for what is about to happen without sleeping. If it takes longer, rayon's own wait follows.
+fn wait_for(happened: impl Fn() -> bool) {
+    let mut looks = 0;
+    while looks < ENOUGH && !happened() {
+        look_again(&mut looks);
+    }
+}
+
+fn look_again(looks: &mut u32) {
+    *looks += 1;
+    match *looks {
+        ..PATIENCE => spin_loop(),
+        _ => yield_now(),
+    }
 }
 
 #[cfg(test)]
@@ -202,5 +310,54 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn shares_that_panic_leave_a_pool_that_works() {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(2)
+            .build()
+            .unwrap();
+        let sum = |broken: usize| {
+            let total = AtomicUsize::new(0);
+            team(8, f64::INFINITY, &|next| {
+                loop {
+                    let task = next.fetch_add(1, Relaxed);
+                    assert_ne!(task, broken);
+                    if task >= 8 {
+                        return;
+                    }
+                    total.fetch_add(task, Relaxed);
+                }
+            });
+            total.into_inner()
+        };
+        for round in 0..unless_miri(200, 2) {
+            let broken = std::panic::AssertUnwindSafe(|| pool.install(|| sum(round % 8)));
+            assert!(std::panic::catch_unwind(broken).is_err());
+            assert_eq!(pool.install(|| sum(usize::MAX)), 28);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_lingers_takes_other_work_and_leaves() {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(3)
+            .build()
+            .unwrap();
+        for _ in 0..unless_miri(50, 2) {
+            let mut numbers = [0usize; 64];
+            pool.install(|| {
+                for_each_chunk(rows(&mut numbers, 1), 64, 1, f64::INFINITY, &|_, _| {
+                    let [mut a, mut b] = [[0; 8]; 2];
+                    let fill = |first: usize, part: RowsMut<usize>| part.data.fill(first);
+                    for_each_chunk(rows(&mut a, 1), 8, 2, f64::INFINITY, &fill);
+                    rayon::join(|| b.fill(1), || ());
+                    assert_eq!((a, b), ([0, 0, 2, 2, 4, 4, 6, 6], [1; 8]));
+                });
+            });
+        }
+        drop(pool); // waits for its threads
+        assert!(!LINGERS.get());
     }
 }

@@ -64,7 +64,7 @@ pub struct Norm<'a> {
 /// Where [`backward`] writes; every buffer is overwritten.
 #[derive(Debug)]
 pub struct Gradients<'a> {
-    /// `[rows, width]`
+    /// `[rows, width]`: of the output at first, of the input afterwards.
     pub input: &'a mut [f32],
     /// `[width]`, if wanted.
     pub weight: Option<&'a mut [f32]>,
@@ -251,30 +251,26 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// The gradients of a loss, from its gradient `d_output [rows, width]` with respect to the output of
-/// [`forward`] on the same `input`.
+/// Writes the gradients of a loss, from that of the output of [`forward`] on the same `input`, which `gradients.input` holds.
 ///
 /// # Errors
 /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
 pub fn backward(
     norm: &Norm<'_>,
     input: &[f32],
-    d_output: &[f32],
     gradients: &mut Gradients<'_>,
 ) -> Result<(), KernelError> {
-    backward_at(Level::current(), norm, input, d_output, gradients)
+    backward_at(Level::current(), norm, input, gradients)
 }
 
 fn backward_at(
     level: Level,
     norm: &Norm<'_>,
     input: &[f32],
-    d_output: &[f32],
     gradients: &mut Gradients<'_>,
 ) -> Result<(), KernelError> {
     norm.check(&[
         ("input", input.len()),
-        ("d_output", d_output.len()),
         ("gradients.input", gradients.input.len()),
     ])?;
     let width = norm.width;
@@ -297,15 +293,14 @@ fn backward_at(
         chunks,
         1,
         norm.nanoseconds(0.5),
-        &|chunk, (d_input, parts): (RowsMut<f32>, RowsMut<f64>)| {
-            let d_input = d_input.data;
-            let count = d_input.len();
+        &|chunk, (gradient, parts): (RowsMut<f32>, RowsMut<f64>)| {
+            let gradient = gradient.data;
+            let count = gradient.len();
             let (d_weight, d_bias) = parts.data.split_at_mut(width);
             let backward = Backward {
                 norm,
                 input: &input[chunk * of_chunk..][..count],
-                d_output: &d_output[chunk * of_chunk..][..count],
-                d_input,
+                gradient,
                 d_weight,
                 d_bias,
             };
@@ -324,8 +319,8 @@ fn backward_at(
 struct Backward<'a> {
     norm: &'a Norm<'a>,
     input: &'a [f32],
-    d_output: &'a [f32],
-    d_input: &'a mut [f32],
+    /// Of the output at first, of the input afterwards.
+    gradient: &'a mut [f32],
     /// The sums so far, added to.
     d_weight: &'a mut [f64],
     d_bias: &'a mut [f64],
@@ -343,34 +338,29 @@ impl Kernel for Backward<'_> {
             ..
         } = *self.norm;
         let mut normal = vec![0.0; width];
-        let to = self.d_input.chunks_exact_mut(width);
-        let from = self
-            .input
-            .chunks_exact(width)
-            .zip(self.d_output.chunks_exact(width));
-        for ((row, d_output), d_input) in from.zip(to) {
+        let rows = self.input.chunks_exact(width);
+        for (row, gradient) in rows.zip(self.gradient.chunks_exact_mut(width)) {
             let factor = s.splat(self.norm.normalise(s, row, &mut normal));
             let sums = self.d_weight.iter_mut().zip(&mut *self.d_bias);
-            for ((weight, bias), (&d, &x)) in sums.zip(d_output.iter().zip(&normal)) {
+            for ((weight, bias), (&d, &x)) in sums.zip(gradient.iter().zip(&normal)) {
                 *weight += f64::from(d) * f64::from(x);
                 *bias += f64::from(d);
             }
-            match weight {
-                None => d_input.copy_from_slice(d_output),
-                Some(w) => simd::zip_map(
+            if let Some(w) = weight {
+                simd::zip_map(
                     s,
-                    [d_output, w],
-                    [&mut *d_input],
+                    [w],
+                    [&mut *gradient],
                     #[inline(always)]
-                    |[d, w], [_]| [s.mul(d, w)],
-                ),
+                    |[w], [d]| [s.mul(d, w)],
+                );
             }
-            let along = s.splat(simd::dot(s, d_input, &normal) / width as f32);
+            let along = s.splat(simd::dot(s, gradient, &normal) / width as f32);
             let level = match kind {
                 Kind::Layer => {
                     (simd::sum_f64(
                         s,
-                        d_input,
+                        gradient,
                         #[inline(always)]
                         |x| x,
                     ) / width as f64) as f32
@@ -381,7 +371,7 @@ impl Kernel for Backward<'_> {
             simd::zip_map(
                 s,
                 [&normal],
-                [d_input],
+                [gradient],
                 #[inline(always)]
                 |[x], [g]| [s.mul(factor, s.fnma(x, along, s.sub(g, level)))],
             );

@@ -11,6 +11,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
+    layout::{owned, storage},
     memory,
 };
 
@@ -105,17 +106,15 @@ impl Operation for Operator {
         gradient: FlexTensor,
         _wanted: &[bool],
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
-        let x = numbers(&saved[0]);
-        let mut input = memory::zeros(x.len());
+        let mut input = owned(gradient);
         let mut weight = memory::zeros(self.width);
         let mut bias = (saved.len() > 2).then(|| memory::zeros(self.width));
         let mut gradients = Gradients {
-            input: &mut input,
+            input: storage(&mut input),
             weight: Some(&mut weight),
             bias: bias.as_deref_mut(),
         };
-        norm::backward(&self.norm(&saved), x, numbers(&gradient), &mut gradients)?;
-        let input = tensor(input, saved[0].layout().shape().clone());
+        norm::backward(&self.norm(&saved), numbers(&saved[0]), &mut gradients)?;
         let mut all = vec![Some(input), Some(tensor(weight, [self.width]))];
         all.extend(bias.map(|bias| Some(tensor(bias, [self.width]))));
         Ok(all)

@@ -326,15 +326,14 @@ impl Operation for Projected {
                 rotary::rotate_back(&self.rotary(i, angles), d_part)?;
             }
             if let Some(epsilon) = self.epsilon {
-                let (mut d_raw, mut gain) = (memory::zeros(d_part.len()), vec![0.0; self.sizes[i]]);
+                let mut gain = vec![0.0; self.sizes[i]];
                 let mut gradients = norm::Gradients {
-                    input: &mut d_raw,
+                    input: d_part,
                     weight: Some(&mut gain),
                     bias: None,
                 };
                 let norm = self.norm(i, epsilon, &inputs);
-                norm::backward(&norm, numbers(&raw[i]), d_part, &mut gradients)?;
-                *d_part = d_raw;
+                norm::backward(&norm, numbers(&raw[i]), &mut gradients)?;
                 gains.push(gain);
             }
         }

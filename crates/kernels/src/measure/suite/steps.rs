@@ -196,12 +196,13 @@ fn normalise(kind: norm::Kind, with_backward: bool) -> Call {
         if !with_backward {
             return Ok(());
         }
+        d_input.copy_from_slice(&d_output);
         let mut gradients = norm::Gradients {
             input: &mut d_input,
             weight: Some(&mut d_weight),
             bias: Some(&mut d_bias),
         };
-        norm::backward(&norm, &input, &d_output, &mut gradients)
+        norm::backward(&norm, &input, &mut gradients)
     })
 }
 

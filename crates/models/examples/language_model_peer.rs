@@ -21,12 +21,17 @@ use std::{
     time::Instant,
 };
 
+use mimalloc::MiMalloc;
 use regard_kernels::{Kind, matmul::Storage};
 use regard_models::{
     Stepper,
     pretrained::{Folder, Input, LanguageModel, Look, TextEncoder},
 };
 use serde_json::{Value, json};
+
+// The allocator of the command `regard`.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times regard's pretrained models beside transformers (PyTorch), ONNX Runtime, candle and llama.cpp, in turns in one run.
 
-    python3 bench/peers/language_model.py --folder FOLDER [--rounds 5] [--threads 2]
+    python3 bench/peers/language_model.py --folder FOLDER [--only encode] [--rounds 5] [--threads 2]
 
 FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the PyTorch side makes if they are not there. Builds the
 Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. llama.cpp takes part
@@ -63,6 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True)
     parser.add_argument("--python")
+    parser.add_argument("--only", default="", help="measure the rows that contain this")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -72,6 +73,9 @@ def main():
     script = lambda name: [python, PEERS / f"language_model_{name}.py", "--folder", options.folder]
     llama_cpp = subprocess.run([python, "-c", "import llama_cpp, gguf"], stderr=subprocess.DEVNULL).returncode == 0
     for work in WORK:
+        row = " ".join(str(value) for value in work.values())
+        if options.only not in row:
+            continue
         question = json.dumps(work)
         commands = {"regard": [ours, "--folder", options.folder]}
         if "weights" not in work:
@@ -97,12 +101,12 @@ def main():
         median = {name: statistics.median(times) for name, times in seconds.items()}
         shown = "  ".join(f"{name} {1000 * time:8.1f} ms" for name, time in median.items())
         shares = "  ".join(f"{median['regard'] / time:.2f} of {name}" for name, time in median.items() if name != "regard")
-        row = " ".join(str(value) for value in work.values())
         rates = "  ".join(f"{name} {work['tokens'] / time:.1f}" for name, time in median.items()) if "tokens" in work else ""
         print(f"{row:32s} {shown}  {shares}{'  tokens/s: ' if rates else ''}{rates}", flush=True)
         for side in sides:
             side.close()
-    alone(ours, options.folder, options.rounds, options.threads)
+    if not options.only:
+        alone(ours, options.folder, options.rounds, options.threads)
 
 
 if __name__ == "__main__":

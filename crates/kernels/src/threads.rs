@@ -216,11 +216,13 @@ fn join(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
 
 /// How often a thread looks before it offers its core to others: 10 to 50 µs.
 const PATIENCE: u32 = 500;
-/// How often it looks at most: some hundreds of microseconds.
-const ENOUGH: u32 = 2000;
-/// How long a thread lingers without returning to rayon: it may have been waiting for something when it took its share, and
+/// How often it looks at most: some hundreds of microseconds, if nobody takes its offers.
+pub(crate) const ENOUGH: u32 = 2000;
+/// How long a thread lingers before it returns to rayon: it may have been waiting for something when it took its share, and
 /// sees that only there.
-const LONGEST: Duration = Duration::from_millis(1);
+const SPELL: Duration = Duration::from_micros(500);
+/// If a core that was offered comes back only after this time, others need it.
+const TAKEN: Duration = Duration::from_micros(50);
 
 /// How many threads linger.
 static LINGERING: AtomicUsize = AtomicUsize::new(0);
@@ -229,7 +231,8 @@ thread_local! {
     static LINGERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets this thread look for more work without sleeping, once it has returned from its share.
+/// Lets this thread look for more work without sleeping, once it has returned from its share: for one [`SPELL`], and for another
+/// if there was some and no other thread needs the core.
 fn linger() {
     if LINGERS.get() {
         return;
@@ -243,16 +246,18 @@ fn linger() {
         LINGERS.set(true);
         LINGERING.fetch_add(1, Relaxed);
         let begun = Instant::now();
-        let mut looks = 0;
-        while looks < ENOUGH && begun.elapsed() < LONGEST {
-            match rayon::yield_now() {
-                Some(Yield::Executed) => looks = 0,
-                _ => look_again(&mut looks),
+        let (mut worked, mut looks) = (false, 0);
+        while begun.elapsed() < SPELL {
+            if rayon::yield_now() == Some(Yield::Executed) {
+                (worked, looks) = (true, 0);
+            } else if !look_again(&mut looks) {
+                worked = false;
+                break;
             }
         }
         LINGERING.fetch_sub(1, Relaxed);
         LINGERS.set(false);
-        if looks < ENOUGH {
+        if worked {
             linger();
         }
     });
@@ -261,17 +266,19 @@ fn linger() {
 /// Waits for what is about to happen without sleeping. If it takes longer, rayon's own wait follows.
 fn wait_for(happened: impl Fn() -> bool) {
     let mut looks = 0;
-    while looks < ENOUGH && !happened() {
-        look_again(&mut looks);
-    }
+    while looks < ENOUGH && !happened() && look_again(&mut looks) {}
 }
 
-fn look_again(looks: &mut u32) {
+/// A pause before the next look, of which there were `looks`; whether no other thread needs the core.
+pub(crate) fn look_again(looks: &mut u32) -> bool {
     *looks += 1;
-    match *looks {
-        ..PATIENCE => spin_loop(),
-        _ => yield_now(),
+    if *looks < PATIENCE {
+        spin_loop();
+        return true;
     }
+    let offered = Instant::now();
+    yield_now();
+    offered.elapsed() < TAKEN
 }
 
 #[cfg(test)]

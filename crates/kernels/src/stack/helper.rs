@@ -14,24 +14,19 @@
 //!
 //! What was tried is in `docs/experiments.md`.
 
-use std::{
-    hint::spin_loop,
-    sync::{
-        PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{
-            AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
-        },
+use std::sync::{
+    PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    atomic::{
+        AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
-    thread::yield_now,
 };
 
-use crate::matmul::Packed;
+use crate::{
+    matmul::Packed,
+    threads::{ENOUGH, look_again},
+};
 
-/// How often a thread polls before it yields its core: some 20 µs.
-const PATIENCE: u32 = 500;
-/// How often a helper polls before it leaves: some hundreds of microseconds.
-const ENOUGH: u32 = 2000;
 /// From this many multiplications on, help is worth its cost.
 const WORTH_HELP: usize = 1 << 18;
 /// Shares of a product for each thread: more than one, as they do not begin together.
@@ -141,7 +136,7 @@ impl<'a> Desk<'a> {
         while looks < ENOUGH && !self.over.load(Acquire) {
             match self.work(&mut own) {
                 true => looks = 0,
-                false => look_again(&mut looks),
+                false => _ = look_again(&mut looks),
             }
         }
         self.present.fetch_sub(1, Release);
@@ -239,14 +234,6 @@ impl<'a> Helper<'_, '_, 'a> {
         for (to, from) in out.iter_mut().zip(&job.out) {
             *to = f32::from_bits(from.load(Relaxed));
         }
-    }
-}
-
-fn look_again(looks: &mut u32) {
-    *looks += 1;
-    match *looks {
-        ..PATIENCE => spin_loop(),
-        _ => yield_now(),
     }
 }
 

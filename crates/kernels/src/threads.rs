@@ -224,7 +224,7 @@ const SPELL: Duration = Duration::from_micros(500);
 /// If a core that was offered comes back only after this time, others need it.
 const TAKEN: Duration = Duration::from_micros(50);
 
-/// How many threads linger.
+/// How many threads linger, of all pools.
 static LINGERING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -271,7 +271,7 @@ fn wait_for(happened: impl Fn() -> bool) {
 
 /// A pause before the next look, of which there were `looks`; whether no other thread needs the core.
 pub(crate) fn look_again(looks: &mut u32) -> bool {
-    *looks += 1;
+    *looks = looks.saturating_add(1);
     if *looks < PATIENCE {
         spin_loop();
         return true;
@@ -348,8 +348,10 @@ mod tests {
 
     #[test]
     fn a_thread_that_lingers_takes_other_work_and_leaves() {
+        let (left, leaving) = std::sync::mpsc::channel();
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(3)
+            .exit_handler(move |_| left.send(()).unwrap())
             .build()
             .unwrap();
         for _ in 0..unless_miri(50, 2) {
@@ -364,7 +366,9 @@ mod tests {
                 });
             });
         }
-        drop(pool); // waits for its threads
-        assert!(!LINGERS.get());
+        drop(pool);
+        for _ in 0..3 {
+            leaving.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
     }
 }

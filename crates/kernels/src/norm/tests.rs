@@ -253,6 +253,39 @@ fn errors_name_what_is_wrong() {
     assert!(matches!(error, KernelError::Length { argument: a, .. } if a == argument));
 }
 
+#[test]
+fn rows_of_nothing_and_extreme_gradients_are_taken() {
+    for kind in [Kind::Layer, Kind::RootMeanSquare] {
+        let mut norm = Norm {
+            kind,
+            rows: usize::MAX,
+            width: 0,
+            weight: None,
+            bias: None,
+            epsilon: 1e-5,
+        };
+        let mut gradients = Gradients {
+            input: &mut [],
+            weight: Some(&mut []),
+            bias: Some(&mut []),
+        };
+        forward(&norm, &[], &mut []).unwrap();
+        backward(&norm, &[], &mut gradients).unwrap();
+        (norm.rows, norm.width) = (1, 3);
+        let mut input = [-1e30, 1e30, f32::from_bits(1)];
+        let (mut weight, mut bias) = ([f32::NAN; 3], [f32::NAN; 3]);
+        let mut gradients = Gradients {
+            input: &mut input,
+            weight: Some(&mut weight),
+            bias: Some(&mut bias),
+        };
+        backward(&norm, &[1.0, 1.0, 1.0], &mut gradients).unwrap();
+        assert_eq!(bias, [-1e30, 1e30, f32::from_bits(1)], "{kind:?}");
+        let all = input.iter().chain(&weight);
+        assert!(all.clone().all(|x| x.is_finite()), "{kind:?} {all:?}");
+    }
+}
+
 proptest! {
     #[test]
     #[cfg_attr(miri, ignore = "large")]

@@ -11,13 +11,9 @@
 //! waits for one that another thread is computing. (The tile loop calls nothing by which the thread pool could
 //! start another task in the middle of a part.)
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often the count is read before the thread yields.
-const SPINS: usize = 1 << 10;
+use crate::threads::look_again;
 
 /// The panels that each task of a call has done.
 pub(super) struct Ordered {
@@ -59,12 +55,7 @@ impl Turn<'_> {
         let Some(before) = self.before else { return };
         let mut looks = 0;
         while before.load(Ordering::Acquire) <= self.panel {
-            if looks < SPINS {
-                std::hint::spin_loop();
-                looks += 1;
-            } else {
-                thread::yield_now();
-            }
+            look_again(&mut looks);
         }
     }
 
@@ -90,7 +81,7 @@ mod tests {
     fn parts_take_turns_panel_by_panel() {
         let ordered = Ordered::new(3);
         let order = std::sync::Mutex::new(Vec::new());
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for part in [2, 1, 0] {
                 let (ordered, order) = (&ordered, &order);
                 scope.spawn(move || {

@@ -196,6 +196,7 @@ fn normalise(kind: norm::Kind, with_backward: bool) -> Call {
         if !with_backward {
             return Ok(());
         }
+        // The gradient of the output, in whose place that of the input is written.
         d_input.copy_from_slice(&d_output);
         let mut gradients = norm::Gradients {
             input: &mut d_input,

@@ -24,11 +24,11 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use std::f32::consts::LOG2_E;
+use std::{f32::consts::LOG2_E, mem::MaybeUninit};
 
 use crate::error::{KernelError, check_length};
 use crate::pointwise::{ColumnSums, DropoutMask, add_chunks, chunk_rows};
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{self, Kernel, Level, Simd, cleared, fresh, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 #[cfg(test)]
@@ -122,26 +122,36 @@ impl Activated<'_> {
     /// # Errors
     /// [`KernelError`] if a length does not fit the sizes, or a probability is not in `[0, 1)`.
     pub fn forward(&self, x: &[f32], y: &mut [f32]) -> Result<(), KernelError> {
+        self.forward_on(Level::current(), x, fresh(y))
+    }
+
+    /// [`Activated::forward`] into memory that holds nothing yet: all of it is written, unless there is an error.
+    ///
+    /// # Errors
+    /// As [`Activated::forward`].
+    pub fn forward_fresh(&self, x: &[f32], y: &mut [MaybeUninit<f32>]) -> Result<(), KernelError> {
         self.forward_on(Level::current(), x, y)
     }
 
-    fn forward_on(&self, level: Level, x: &[f32], y: &mut [f32]) -> Result<(), KernelError> {
+    fn forward_on(
+        &self,
+        level: Level,
+        x: &[f32],
+        y: &mut [MaybeUninit<f32>],
+    ) -> Result<(), KernelError> {
         self.check(x, y.len())?;
         if y.is_empty() {
             return Ok(()); // rows of no numbers may be more than could be counted
         }
         let inputs = self.inputs();
-        let work = |first: usize, y: RowsMut<f32>| {
-            let x = &x[first * inputs..];
-            run(
-                level,
-                Forward {
-                    spec: self,
-                    first,
-                    x,
-                    y: y.data,
-                },
-            );
+        let work = |first: usize, y: RowsMut<MaybeUninit<f32>>| {
+            let forward = Forward {
+                spec: self,
+                first,
+                x: &x[first * inputs..],
+                y: cleared(y.data),
+            };
+            run(level, forward);
         };
         let items = rows(y, self.width);
         let chunk = (CHUNK / self.width.max(1)).max(1);

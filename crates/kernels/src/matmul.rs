@@ -28,14 +28,16 @@ mod tile;
 mod transposed;
 
 pub use stored::Storage;
-pub(crate) use tile::{Strides, Write};
+pub(crate) use tile::Strides;
+pub use tile::Write;
 pub(crate) use transposed::{Matrix, transposed_product};
+pub use transposed::{weight_gradient, weight_gradient_fresh};
 
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Kernel, Level, Simd, run};
 use stored::{Number, Pair, Panels, Rounded};
 pub(crate) use tile::lanes;
-use tile::{PANEL, Product, pack};
+use tile::{PANEL, Pack, Product};
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]
@@ -105,7 +107,14 @@ impl Packed {
     ) -> Self {
         let lanes = lanes(level);
         let mut panels = vec![0.0; inner * columns.next_multiple_of(lanes)];
-        pack(&mut panels, lanes, matrix, strides, inner, columns);
+        let pack = Pack {
+            panels: &mut panels,
+            matrix,
+            strides,
+            inner,
+            columns,
+        };
+        run(level, pack);
         Self {
             inner,
             columns,

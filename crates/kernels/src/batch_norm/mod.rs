@@ -25,10 +25,12 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use crate::error::{KernelError, check_length, check_value};
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{self, Kernel, Level, Simd, cleared, fresh, run};
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +62,7 @@ pub struct BatchNorm<'a> {
 }
 
 /// Mean and variance (of the population) of each channel.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Moments {
     /// `[channels]`
     pub mean: Vec<f32>,
@@ -130,6 +132,19 @@ impl BatchNorm<'_> {
         residual: Option<&[f32]>,
         y: &mut [f32],
     ) -> Result<Moments, KernelError> {
+        self.train_fresh(x, residual, fresh(y))
+    }
+
+    /// [`Self::train`] into memory that holds nothing yet: all of it is written, unless there is an error.
+    ///
+    /// # Errors
+    /// As [`Self::train`].
+    pub fn train_fresh(
+        &self,
+        x: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [MaybeUninit<f32>],
+    ) -> Result<Moments, KernelError> {
         self.forward_on(Level::current(), x, residual, None, y)
     }
 
@@ -144,6 +159,20 @@ impl BatchNorm<'_> {
         residual: Option<&[f32]>,
         y: &mut [f32],
     ) -> Result<(), KernelError> {
+        self.infer_fresh(moments, x, residual, fresh(y))
+    }
+
+    /// [`Self::infer`] into memory that holds nothing yet: all of it is written, unless there is an error.
+    ///
+    /// # Errors
+    /// As [`Self::infer`].
+    pub fn infer_fresh(
+        &self,
+        moments: &Moments,
+        x: &[f32],
+        residual: Option<&[f32]>,
+        y: &mut [MaybeUninit<f32>],
+    ) -> Result<(), KernelError> {
         self.check_moments(moments)?;
         self.forward_on(Level::current(), x, residual, Some(moments), y)?;
         Ok(())
@@ -155,12 +184,12 @@ impl BatchNorm<'_> {
         x: &[f32],
         residual: Option<&[f32]>,
         given: Option<&Moments>,
-        y: &mut [f32],
+        y: &mut [MaybeUninit<f32>],
     ) -> Result<Moments, KernelError> {
         let mut lengths = vec![("x", x.len()), ("y", y.len())];
         lengths.extend(residual.map(|residual| ("residual", residual.len())));
         self.check(&lengths)?;
-        let of_channel = |(channel, y): (usize, Vec<&mut [f32]>)| {
+        let of_channel = |(channel, y): (usize, Vec<&mut [MaybeUninit<f32>]>)| {
             let forward = Forward {
                 norm: self,
                 channel,
@@ -240,9 +269,9 @@ impl BatchNorm<'_> {
     }
 
     /// The maps of each channel.
-    fn cut<'a>(&self, maps: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
+    fn cut<'a, T>(&self, maps: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
         let of_channel = || Vec::with_capacity(self.batch);
-        let mut channels: Vec<Vec<&mut [f32]>> = (0..self.channels).map(|_| of_channel()).collect();
+        let mut channels: Vec<Vec<&mut [T]>> = (0..self.channels).map(|_| of_channel()).collect();
         if self.positions > 0 {
             for (at, map) in maps.chunks_exact_mut(self.positions).enumerate() {
                 channels[at % self.channels].push(map);
@@ -281,7 +310,7 @@ struct Forward<'a, 'b> {
     residual: Option<&'a [f32]>,
     /// Mean and variance.
     given: Option<[f32; 2]>,
-    y: Vec<&'b mut [f32]>,
+    y: Vec<&'b mut [MaybeUninit<f32>]>,
 }
 
 impl Kernel for Forward<'_, '_> {
@@ -317,6 +346,7 @@ impl Kernel for Forward<'_, '_> {
         // Without a ReLU nothing is below the floor.
         let floor = s.splat(if norm.relu { 0.0 } else { f32::NEG_INFINITY });
         for (n, (x, y)) in maps().zip(self.y).enumerate() {
+            let y = cleared(y);
             match self.residual {
                 Some(residual) => simd::zip_map(
                     s,

@@ -105,7 +105,7 @@ fn check(sizes: Sizes, relu: bool, with_residual: bool, given: bool) {
             let residual = with_residual.then_some(&*inputs.residual);
             let known = given.then_some(&known);
             let moments = norm
-                .forward_on(level, &inputs.x, residual, known, &mut y)
+                .forward_on(level, &inputs.x, residual, known, fresh(&mut y))
                 .unwrap();
             let (mut d_x, mut d_residual) = (d_y.clone(), vec![f32::NAN; length]);
             let (mut d_weight, mut d_bias) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);

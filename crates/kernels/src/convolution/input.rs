@@ -1,5 +1,7 @@
 //! Correlations: the forward pass, and the gradient of the input.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
     tile::{PANEL, Positions, STRIP},
 };
 use crate::prefetch::Prefetch;
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{self, Kernel, Level, Simd, cleared, run};
 
 /// Numbers that a task keeps in the second-level cache: the padded copy of its inputs, and its sums or the transposed gradient.
 pub(super) const TASK_NUMBERS: usize = 144 * 1024;
@@ -181,26 +183,32 @@ impl<'a> Correlation<'a> {
             products: c.products(size),
         }
     }
-
-    /// Whether every output is one of a phase; if not, the others read nothing but zeros.
-    fn covers(&self) -> bool {
-        let of_phase = |phase: &Phase| phase.axes[0].count * phase.axes[1].count;
-        let [height, width] = self.output_size;
-        self.phases.iter().map(of_phase).sum::<usize>() == height * width
-    }
 }
 
 /// Some rows of all maps of a group of an image.
-struct Task<'a> {
+struct Task<'a, T> {
     image: usize,
     group: usize,
     /// First row and end.
     rows: [usize; 2],
     /// `[outputs]` slices of `[rows, width]`; one of all outputs where these are all rows.
-    maps: Vec<&'a mut [f32]>,
+    maps: Vec<&'a mut [T]>,
 }
 
-impl Task<'_> {
+impl<'a> Task<'a, MaybeUninit<f32>> {
+    /// The task with zeros in its maps.
+    fn cleared(self) -> Task<'a, f32> {
+        let maps = self.maps.into_iter();
+        Task {
+            image: self.image,
+            group: self.group,
+            rows: self.rows,
+            maps: maps.map(cleared).collect(),
+        }
+    }
+}
+
+impl Task<'_, f32> {
     /// The rows of one of `outputs` maps.
     fn map(&mut self, output: usize, outputs: usize) -> &mut [f32] {
         match self.maps.len() == outputs {
@@ -251,7 +259,7 @@ impl Correlation<'_> {
         rows.next_multiple_of(step * of_line).max(1)
     }
 
-    pub(super) fn run(&self, level: Level, x: &[f32], y: &mut [f32]) {
+    pub(super) fn run(&self, level: Level, x: &[f32], y: &mut [MaybeUninit<f32>]) {
         if y.is_empty() {
             return;
         }
@@ -279,11 +287,11 @@ impl Correlation<'_> {
                 }
             }
         }
-        let work = |scratch: &mut Scratch, task: Task<'_>| {
+        let work = |scratch: &mut Scratch, task: Task<'_, MaybeUninit<f32>>| {
             let work = Work {
                 correlation: self,
                 x,
-                task,
+                task: task.cleared(),
                 scratch,
             };
             run(level, work);
@@ -300,7 +308,7 @@ impl Correlation<'_> {
 struct Work<'a, 'b> {
     correlation: &'a Correlation<'a>,
     x: &'a [f32],
-    task: Task<'b>,
+    task: Task<'b, f32>,
     scratch: &'a mut Scratch,
 }
 
@@ -310,9 +318,6 @@ impl Kernel for Work<'_, '_> {
     #[inline(always)]
     fn call<S: Simd>(mut self, s: S) {
         let Correlation { outputs, bias, .. } = *self.correlation;
-        if !self.correlation.covers() {
-            self.task.maps.iter_mut().for_each(|map| map.fill(0.0));
-        }
         for (index, phase) in self.correlation.phases.iter().enumerate() {
             self.phase(s, phase, index == 0);
         }

@@ -37,8 +37,10 @@ mod pairs;
 mod tile;
 mod weight;
 
+use std::mem::MaybeUninit;
+
 use crate::error::{KernelError, check_length, check_value, product};
-use crate::simd::{Level, run};
+use crate::simd::{Level, fresh, run};
 use crate::sum::Sum;
 use crate::threads::{RowsMut, for_each_chunk, rows};
 use input::Correlation;
@@ -215,6 +217,20 @@ impl Convolution {
         bias: Option<&[f32]>,
         y: &mut [f32],
     ) -> Result<(), KernelError> {
+        self.forward_fresh(x, weight, bias, fresh(y))
+    }
+
+    /// [`Self::forward`] into memory that holds nothing yet: all of it is written, unless there is an error.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn forward_fresh(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        y: &mut [MaybeUninit<f32>],
+    ) -> Result<(), KernelError> {
         self.forward_on(Level::current(), x, weight, bias, y)
     }
 
@@ -224,7 +240,7 @@ impl Convolution {
         x: &[f32],
         weight: &[f32],
         bias: Option<&[f32]>,
-        y: &mut [f32],
+        y: &mut [MaybeUninit<f32>],
     ) -> Result<(), KernelError> {
         let size = self.output_size()?;
         self.check_input("x", x.len())?;
@@ -251,6 +267,19 @@ impl Convolution {
         d_y: &[f32],
         d_x: &mut [f32],
     ) -> Result<(), KernelError> {
+        self.backward_input_fresh(weight, d_y, fresh(d_x))
+    }
+
+    /// [`Self::backward_input`] into memory that holds nothing yet: all of it is written, unless there is an error.
+    ///
+    /// # Errors
+    /// As [`Self::backward_input`].
+    pub fn backward_input_fresh(
+        &self,
+        weight: &[f32],
+        d_y: &[f32],
+        d_x: &mut [MaybeUninit<f32>],
+    ) -> Result<(), KernelError> {
         self.backward_input_on(Level::current(), weight, d_y, d_x)
     }
 
@@ -259,7 +288,7 @@ impl Convolution {
         level: Level,
         weight: &[f32],
         d_y: &[f32],
-        d_x: &mut [f32],
+        d_x: &mut [MaybeUninit<f32>],
     ) -> Result<(), KernelError> {
         let size = self.output_size()?;
         self.check_weight("weight", weight.len())?;

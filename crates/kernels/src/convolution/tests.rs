@@ -71,8 +71,9 @@ fn fast(c: &Convolution, level: Level, [x, w, bias, d_y]: [&[f32]; 4]) -> Vec<Ve
     let poison = |count| vec![f32::NAN; count];
     let (mut y, mut d_x) = (poison(n.y), poison(n.x));
     let (mut d_w, mut d_b) = (poison(n.w), poison(c.outputs));
-    c.forward_on(level, x, w, Some(bias), &mut y).unwrap();
-    c.backward_input_on(level, w, d_y, &mut d_x).unwrap();
+    c.forward_on(level, x, w, Some(bias), fresh(&mut y))
+        .unwrap();
+    c.backward_input_on(level, w, d_y, fresh(&mut d_x)).unwrap();
     let mut gradients = Gradients {
         weight: &mut d_w,
         bias: Some(&mut d_b),

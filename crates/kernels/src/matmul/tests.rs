@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::simd::fresh;
 use crate::testing::{assert_close, on_every_pool, random, unless_miri, wide};
 
 /// `A B` by plain loops, in any precision.
@@ -147,6 +148,7 @@ fn transposed_product_is_its_definition_on_every_level_and_pool() {
         (257, 7, 40),
         (600, 41, 97),
         (513, 64, 130),
+        (260, 300, 40),
     ];
     for &(inner, rows, columns) in unless_miri(&sizes[..], &[(3, 9, 50), (257, 2, 3)]) {
         let (a, b) = (
@@ -174,6 +176,79 @@ fn transposed_product_is_its_definition_on_every_level_and_pool() {
             assert_eq!(bits(&results[1]), bits(&twice), "{name}: added");
         }
     }
+}
+
+#[test]
+fn gradients_of_weights_stand_in_rows_apart() {
+    let (rows, inputs, outputs, stride) = (300, 5, 7, 9);
+    let (x, d_y) = (
+        random(7, rows * inputs, 1.0),
+        random(8, rows * outputs, 1.0),
+    );
+    let sizes = [rows, inputs, outputs];
+    let mut alone = vec![f32::NAN; inputs * outputs];
+    weight_gradient(sizes, &x, &d_y, &mut alone, outputs, Write::Replace).unwrap();
+    let mut apart = vec![3.0; (inputs - 1) * stride + outputs];
+    weight_gradient(sizes, &x, &d_y, &mut apart, stride, Write::Replace).unwrap();
+    for (row, line) in apart.chunks(stride).enumerate() {
+        assert_eq!(
+            bits(&line[..outputs]),
+            bits(&alone[row * outputs..][..outputs])
+        );
+        assert!(line[outputs..].iter().all(|&x| x == 3.0), "between rows");
+    }
+    let mut again = vec![f32::NAN; inputs * outputs];
+    weight_gradient_fresh(sizes, &x, &d_y, fresh(&mut again)).unwrap();
+    assert_eq!(bits(&again), bits(&alone));
+    // Of no rows the gradient is 0; of a single input any stride will do.
+    weight_gradient([0, 1, 2], &[], &[], &mut apart[..2], 0, Write::Replace).unwrap();
+    assert_eq!(apart[..2], [0.0; 2]);
+    weight_gradient([usize::MAX, 0, 0], &[], &[], &mut [], 0, Write::Add).unwrap();
+}
+
+#[test]
+fn gradients_of_weights_refuse_what_does_not_fit() {
+    let mut to = [0.0; 6];
+    let mut call = |sizes: [usize; 3], stride| {
+        weight_gradient(
+            sizes,
+            &[1.0; 8],
+            &[1.0; 12],
+            &mut to,
+            stride,
+            Write::Replace,
+        )
+        .unwrap_err()
+    };
+    assert!(matches!(
+        call([4, 3, 3], 3),
+        KernelError::Length { argument: "x", .. }
+    ));
+    assert!(matches!(
+        call([4, 2, 4], 4),
+        KernelError::Length {
+            argument: "d_y",
+            ..
+        }
+    ));
+    assert!(matches!(
+        call([4, 2, 3], 4),
+        KernelError::Extent {
+            argument: "d_weight",
+            ..
+        }
+    ));
+    assert!(matches!(
+        call([4, 2, 3], 2),
+        KernelError::Overlap {
+            argument: "d_weight",
+            ..
+        }
+    ));
+    assert!(matches!(
+        call([usize::MAX, 2, 3], 3),
+        KernelError::TooLarge { argument: "x", .. }
+    ));
 }
 
 #[test]

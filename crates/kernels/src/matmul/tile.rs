@@ -34,8 +34,10 @@ pub(crate) struct Strides {
 
 /// Whether a product replaces what the output holds or is added to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Write {
+pub enum Write {
+    /// It replaces it.
     Replace,
+    /// It is added to it.
     Add,
 }
 
@@ -54,35 +56,51 @@ pub(crate) fn lanes(level: Level) -> usize {
 
 /// Writes `matrix [inner, columns]` as panels of [`PANEL`] vectors, each `[inner, panel width]`. The last panel has as
 /// many vectors as it needs; places beyond the last column are not written.
-pub(super) fn pack(
-    panels: &mut [f32],
-    lanes: usize,
-    matrix: &[f32],
-    strides: Strides,
-    inner: usize,
-    columns: usize,
-) {
-    if inner == 0 {
-        return;
-    }
-    let mut rest = panels;
-    for first in (0..columns).step_by(PANEL * lanes) {
-        let filled = (PANEL * lanes).min(columns - first);
-        let width = filled.next_multiple_of(lanes);
-        let (panel, tail) = rest.split_at_mut(inner * width);
-        rest = tail;
-        if strides.column == 1 {
-            for (k, to) in panel.chunks_exact_mut(width).enumerate() {
-                to[..filled].copy_from_slice(&matrix[k * strides.row + first..][..filled]);
-            }
-        } else {
-            // Sixteen rows at a time, so that the lines written to stay in the L1 cache.
-            for start in (0..inner).step_by(16) {
-                let end = (start + 16).min(inner);
-                for column in 0..filled {
-                    let from = (first + column) * strides.column;
-                    for k in start..end {
-                        panel[k * width + column] = matrix[from + k * strides.row];
+pub(super) struct Pack<'a> {
+    pub(super) panels: &'a mut [f32],
+    pub(super) matrix: &'a [f32],
+    pub(super) strides: Strides,
+    pub(super) inner: usize,
+    pub(super) columns: usize,
+}
+
+impl Kernel for Pack<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call<S: Simd>(self, s: S) {
+        let Self {
+            panels,
+            matrix,
+            strides,
+            inner,
+            columns,
+        } = self;
+        if inner == 0 {
+            return;
+        }
+        let mut rest = panels;
+        for first in (0..columns).step_by(PANEL * S::LANES) {
+            let filled = (PANEL * S::LANES).min(columns - first);
+            let width = filled.next_multiple_of(S::LANES);
+            let (panel, tail) = rest.split_at_mut(inner * width);
+            rest = tail;
+            if strides.column == 1 {
+                for (k, to) in panel.chunks_exact_mut(width).enumerate() {
+                    let from = &matrix[k * strides.row + first..][..filled];
+                    for at in (0..filled).step_by(S::LANES) {
+                        s.store_at(&mut to[..filled], at, s.load_at(from, at));
+                    }
+                }
+            } else {
+                // Sixteen rows at a time, so that the lines written to stay in the L1 cache.
+                for start in (0..inner).step_by(16) {
+                    let end = (start + 16).min(inner);
+                    for column in 0..filled {
+                        let from = (first + column) * strides.column;
+                        for k in start..end {
+                            panel[k * width + column] = matrix[from + k * strides.row];
+                        }
                     }
                 }
             }

@@ -1,26 +1,106 @@
 //! `C (+)= Aᵀ B` with a long inner index: the weight gradients, `C[r, c] = Σ_k A[k, r] B[k, c]`.
 //!
 //! ```text
-//!                     rows of C ->                    columns of C ->
-//!              A     |  8 |  8 | ..          B       | task 0 | task 1 | ..
-//!  k   256 steps     | strip of 8 columns            | packed |                 sums of 256 steps in registers,
-//!  |   256 steps     | copied side by side           | packed |                 the blocks added in order
+//!                     rows of C ->                columns of C ->
+//!              A     | task 0 | task 1 | ..      B       | task 0 | task 1 | ..
+//!  k   256 steps     |  read where     |                 | packed |                 sums of 256 steps in registers,
+//!  |   256 steps     |  it stands      |                 | packed |                 the blocks added in order
 //!  v   ..
 //! ```
-//! A task owns some columns of `C` and is independent of the others: it packs its columns of `B` block by block,
-//! and goes through all of `A` for each block.
+//! A task owns some rows and columns of `C` and is independent of the others: block by block it packs its columns of `B`, and
+//! multiplies them with its columns of `A`.
 
-use rayon::prelude::*;
+use std::mem::MaybeUninit;
 
-use super::tile::{PANEL, Product, Strides, TILE_ROWS, Write, lanes, pack};
-use crate::simd::{Level, run};
+use super::tile::{PANEL, Pack, Product, Strides, TILE_ROWS, Write, lanes};
+use crate::{
+    error::{KernelError, check_length},
+    simd::{Buffer, Level, fresh, run},
+    threads::{RowsMut, for_each_chunk, rows},
+    view::ViewMut,
+};
 
 /// Steps of the inner index that one block sums.
 const BLOCK: usize = 256;
-/// Panels that one task owns at most.
+/// Panels of columns that one task owns at most.
 const TASK_PANELS: usize = 4;
-/// Work below this many multiply-adds stays on the calling thread.
-const SINGLE_THREAD_PRODUCTS: usize = 1 << 20;
+/// Rows that one task owns at least, if there are so many, and at most: each of them shares in the cost of packing `B`, and its
+/// sums stay in the cache.
+const TASK_ROWS: [usize; 2] = [32, 1024];
+/// Tasks for each thread, so that none waits long for the last one.
+const TASKS: usize = 2;
+/// Of one multiply-add on one thread.
+const NANOSECONDS: f64 = 0.01;
+
+/// `d_weight (+)= xᵀ d_y`, the gradient of the weights of `y = x weight`: `x [rows, inputs]`, `d_y [rows, outputs]`; row `i` of
+/// `d_weight [inputs, outputs]` starts at number `i · stride`.
+///
+/// ```
+/// use regard_kernels::matmul::{Write, weight_gradient};
+/// let (x, d_y) = ([1.0, 2.0, 3.0, 4.0], [1.0, 10.0]); // [2, 2], [2, 1]
+/// let mut d_weight = [0.0; 2];
+/// weight_gradient([2, 2, 1], &x, &d_y, &mut d_weight, 1, Write::Replace)?;
+/// assert_eq!(d_weight, [31.0, 42.0]);
+/// # Ok::<(), regard_kernels::KernelError>(())
+/// ```
+///
+/// # Errors
+/// [`KernelError`] if a length does not fit the sizes, or rows of `d_weight` would overlap.
+pub fn weight_gradient(
+    [rows, inputs, outputs]: [usize; 3],
+    x: &[f32],
+    d_y: &[f32],
+    d_weight: &mut [f32],
+    stride: usize,
+    write: Write,
+) -> Result<(), KernelError> {
+    let [x, d_y] = operands([rows, inputs, outputs], x, d_y)?;
+    let out = ViewMut {
+        data: d_weight,
+        shape: [1, 1, inputs, outputs],
+        strides: [0, 0, stride],
+    };
+    out.check("d_weight")?;
+    let stride = stride.max(outputs); // of a single row any is accepted
+    transposed_product(Level::current(), x, d_y, d_weight, stride, write);
+    Ok(())
+}
+
+/// [`weight_gradient`] into memory `[inputs, outputs]` that holds nothing yet: all of it is written, unless there is an error.
+///
+/// # Errors
+/// As [`weight_gradient`].
+pub fn weight_gradient_fresh(
+    [rows, inputs, outputs]: [usize; 3],
+    x: &[f32],
+    d_y: &[f32],
+    d_weight: &mut [MaybeUninit<f32>],
+) -> Result<(), KernelError> {
+    let of_weight = d_weight.len();
+    check_length(
+        "d_weight",
+        "[inputs, outputs]",
+        &[inputs, outputs],
+        of_weight,
+    )?;
+    let [x, d_y] = operands([rows, inputs, outputs], x, d_y)?;
+    replace(Level::current(), x, d_y, d_weight, outputs);
+    Ok(())
+}
+
+/// `x [rows, inputs]` and `d_y [rows, outputs]`.
+fn operands<'a>(
+    [rows, inputs, outputs]: [usize; 3],
+    x: &'a [f32],
+    d_y: &'a [f32],
+) -> Result<[Matrix<'a>; 2], KernelError> {
+    check_length("x", "[rows, inputs]", &[rows, inputs], x.len())?;
+    check_length("d_y", "[rows, outputs]", &[rows, outputs], d_y.len())?;
+    Ok([
+        Matrix::new(x, inputs, rows, inputs),
+        Matrix::new(d_y, outputs, rows, outputs),
+    ])
+}
 
 /// A row-major matrix whose rows start `stride` numbers apart.
 #[derive(Debug, Clone, Copy)]
@@ -58,94 +138,116 @@ pub(crate) fn transposed_product(
     c_row: usize,
     write: Write,
 ) {
+    match write {
+        Write::Replace => replace(level, a, b, fresh(c), c_row),
+        Write::Add => share_out(level, a, b, c, c_row, &|to, from| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }),
+    }
+}
+
+/// `C = Aᵀ B`, as [`transposed_product`].
+fn replace(level: Level, a: Matrix<'_>, b: Matrix<'_>, c: &mut [MaybeUninit<f32>], c_row: usize) {
+    share_out(level, a, b, c, c_row, &|to, from| {
+        to.write_copy_of_slice(from);
+    });
+}
+
+/// Cuts the product into tasks and runs them; `put(to, from)` puts sums of a row in their place.
+fn share_out<T: Send>(
+    level: Level,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    c: &mut [T],
+    c_row: usize,
+    put: &(impl Fn(&mut [T], &[f32]) + Sync),
+) {
     assert_eq!(a.rows, b.rows, "one inner length");
     if a.columns == 0 || b.columns == 0 {
         return;
     }
-    let panels = b.columns.div_ceil(PANEL * lanes(level));
-    let in_task = (panels / (4 * rayon::current_num_threads())).clamp(1, TASK_PANELS);
-    let width = in_task * PANEL * lanes(level);
-    let mut tasks: Vec<Vec<&mut [f32]>> = (0..b.columns.div_ceil(width))
-        .map(|_| Vec::with_capacity(a.columns))
+    let panel = PANEL * lanes(level);
+    let enough = TASKS * rayon::current_num_threads();
+    let width = panel * (b.columns.div_ceil(panel) / enough).clamp(1, TASK_PANELS);
+    let across = b.columns.div_ceil(width);
+    let [least, most] = TASK_ROWS;
+    let height = a.columns.div_ceil(enough.div_ceil(across));
+    let height = height.next_multiple_of(TILE_ROWS).clamp(least, most);
+    let mut tasks: Vec<Task<'_, T>> = (0..a.columns.div_ceil(height) * across)
+        .map(|index| Task {
+            first_row: index / across * height,
+            first_column: index % across * width,
+            columns: width.min(b.columns - index % across * width),
+            c: Vec::with_capacity(height),
+        })
         .collect();
-    for row in c.chunks_mut(c_row).take(a.columns) {
-        for (task, part) in tasks.iter_mut().zip(row[..b.columns].chunks_mut(width)) {
-            task.push(part);
+    for (row, line) in c.chunks_mut(c_row).take(a.columns).enumerate() {
+        let tasks = &mut tasks[row / height * across..];
+        for (task, part) in tasks.iter_mut().zip(line[..b.columns].chunks_mut(width)) {
+            task.c.push(part);
         }
     }
-    let work = |(index, block): (usize, Vec<&mut [f32]>)| {
-        column_block(level, a, b, index * width, block, write);
+    let count = tasks.len();
+    let products = a.rows as f64 * a.columns as f64 * b.columns as f64;
+    let work = |_, tasks: RowsMut<'_, Task<'_, T>>| {
+        for task in tasks.data {
+            let sums = task.sums(level, a, b);
+            for (to, from) in task.c.iter_mut().zip(sums.chunks_exact(task.columns)) {
+                put(to, from);
+            }
+        }
     };
-    if a.rows * a.columns * b.columns < SINGLE_THREAD_PRODUCTS {
-        tasks.into_iter().enumerate().for_each(work);
-    } else {
-        tasks.into_par_iter().enumerate().for_each(work);
-    }
+    for_each_chunk(rows(&mut tasks, 1), count, 1, products * NANOSECONDS, &work);
 }
 
-/// The columns of [`transposed_product`] that one task owns, `c[row]` being its part of each row.
-fn column_block(
-    level: Level,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
+/// Some rows and columns of `C`.
+struct Task<'a, T> {
+    first_row: usize,
     first_column: usize,
-    c: Vec<&mut [f32]>,
-    write: Write,
-) {
-    let width = c[0].len();
-    let lanes = lanes(level);
-    let mut sums = vec![0.0; a.columns * width];
-    let mut panels = vec![0.0; BLOCK.min(a.rows) * width.next_multiple_of(lanes)];
-    // Eight columns of A side by side: the micro-kernel then reads A front to back as well.
-    let mut strip = [0.0; BLOCK * TILE_ROWS];
-    for start in (0..a.rows).step_by(BLOCK) {
-        let inner = BLOCK.min(a.rows - start);
-        let panels = &mut panels[..inner * width.next_multiple_of(lanes)];
-        let strides = Strides {
-            row: b.stride,
-            column: 1,
-        };
-        pack(
-            panels,
-            lanes,
-            &b.data[start * b.stride + first_column..],
-            strides,
-            inner,
-            width,
-        );
-        for first_row in (0..a.columns).step_by(TILE_ROWS) {
-            let rows = TILE_ROWS.min(a.columns - first_row);
-            let lines = a.data[start * a.stride + first_row..].chunks(a.stride);
-            for (to, from) in strip.chunks_exact_mut(TILE_ROWS).zip(lines).take(inner) {
-                // A copy whose length is known at compile time is two instructions, any other one a call.
-                match from.first_chunk::<TILE_ROWS>() {
-                    Some(from) if rows == TILE_ROWS => to.copy_from_slice(from),
-                    _ => to[..rows].copy_from_slice(&from[..rows]),
-                }
-            }
+    columns: usize,
+    /// Its part of each of its rows.
+    c: Vec<&'a mut [T]>,
+}
+
+impl<T> Task<'_, T> {
+    /// `[rows, columns]`
+    fn sums(&self, level: Level, a: Matrix<'_>, b: Matrix<'_>) -> Buffer {
+        let (rows, columns) = (self.c.len(), self.columns);
+        let padded = columns.next_multiple_of(lanes(level));
+        let mut sums = Buffer::new(rows * columns);
+        let mut panels = Buffer::new(BLOCK.min(a.rows) * padded);
+        for start in (0..a.rows).step_by(BLOCK) {
+            let inner = BLOCK.min(a.rows - start);
+            let panels = &mut panels[..inner * padded];
+            let pack = Pack {
+                panels,
+                matrix: &b.data[start * b.stride + self.first_column..],
+                strides: Strides {
+                    row: b.stride,
+                    column: 1,
+                },
+                inner,
+                columns,
+            };
+            run(level, pack);
             let product = Product {
-                a: &strip[..(inner - 1) * TILE_ROWS + rows],
+                a: &a.data[start * a.stride + self.first_row..],
                 a_strides: Strides {
                     row: 1,
-                    column: TILE_ROWS,
+                    column: a.stride,
                 },
                 panels: &*panels,
                 scales: &[],
-                c: &mut sums[first_row * width..],
-                c_row: width,
+                c: &mut sums,
+                c_row: columns,
                 rows,
                 inner,
-                columns: width,
+                columns,
                 write: Write::Add,
                 bias: &[],
             };
             run(level, product);
         }
-    }
-    for (to, from) in c.into_iter().zip(sums.chunks_exact(width)) {
-        match write {
-            Write::Replace => to.copy_from_slice(from),
-            Write::Add => to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
-        }
+        sums
     }
 }

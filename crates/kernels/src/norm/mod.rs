@@ -28,8 +28,10 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+use std::mem::MaybeUninit;
+
 use crate::error::{KernelError, check_length, check_value};
-use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::simd::{self, Kernel, Level, Simd, cleared, fresh, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 #[cfg(test)]
@@ -164,6 +166,18 @@ impl Norm<'_> {
 /// # Errors
 /// [`KernelError`] if a length does not fit the sizes, or `epsilon` is negative or not finite.
 pub fn forward(norm: &Norm<'_>, input: &[f32], output: &mut [f32]) -> Result<(), KernelError> {
+    forward_at(Level::current(), norm, input, fresh(output))
+}
+
+/// [`forward`] into memory that holds nothing yet: all of it is written, unless there is an error.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_fresh(
+    norm: &Norm<'_>,
+    input: &[f32],
+    output: &mut [MaybeUninit<f32>],
+) -> Result<(), KernelError> {
     forward_at(Level::current(), norm, input, output)
 }
 
@@ -171,7 +185,7 @@ fn forward_at(
     level: Level,
     norm: &Norm<'_>,
     input: &[f32],
-    output: &mut [f32],
+    output: &mut [MaybeUninit<f32>],
 ) -> Result<(), KernelError> {
     norm.check(&[("input", input.len()), ("output", output.len())])?;
     if output.is_empty() {
@@ -184,8 +198,8 @@ fn forward_at(
         chunks,
         1,
         nanoseconds,
-        &|chunk, output: RowsMut<f32>| {
-            let output = output.data;
+        &|chunk, output: RowsMut<MaybeUninit<f32>>| {
+            let output = cleared(output.data);
             let input = &input[chunk * of_chunk..][..output.len()];
             run(
                 level,

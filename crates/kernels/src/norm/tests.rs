@@ -50,7 +50,7 @@ impl Problem {
         let rows = || vec![f32::NAN; self.rows * self.width];
         let (mut output, mut input) = (rows(), self.d_output.clone());
         let mut parameters = [vec![f32::NAN; self.width], vec![f32::NAN; self.width]];
-        forward_at(level, &self.norm(), &self.input, &mut output).unwrap();
+        forward_at(level, &self.norm(), &self.input, fresh(&mut output)).unwrap();
         let [weight, bias] = &mut parameters;
         let mut gradients = Gradients {
             input: &mut input,

@@ -1,4 +1,6 @@
-//! Memory that starts on a cache line.
+//! Memory that starts on a cache line, and memory that holds nothing yet.
+
+use std::mem::MaybeUninit;
 
 /// `f32` numbers aligned to 64 bytes, all 0 at first.
 pub(crate) struct Buffer {
@@ -36,4 +38,18 @@ impl std::ops::DerefMut for Buffer {
         // SAFETY: as above, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.length) }
     }
+}
+
+/// Numbers that will be overwritten, as memory that holds nothing yet: kernels write to both alike.
+pub(crate) fn fresh(numbers: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the types have one layout, and this crate writes nothing but numbers to such memory.
+    unsafe { &mut *(std::ptr::from_mut(numbers) as *mut [MaybeUninit<f32>]) }
+}
+
+/// Zeros in the place of `memory`. A task clears its part of an output just before it writes there: while that is in its cache, which
+/// takes less than clearing all of the output before.
+pub(crate) fn cleared(memory: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    memory.fill(MaybeUninit::new(0.0));
+    // SAFETY: every number has just been written.
+    unsafe { memory.assume_init_mut() }
 }

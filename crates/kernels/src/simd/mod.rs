@@ -34,7 +34,7 @@ mod simd128;
 use std::sync::OnceLock;
 
 pub(crate) use bits::column_bits;
-pub(crate) use buffer::Buffer;
+pub(crate) use buffer::{Buffer, cleared, fresh};
 pub(crate) use math::{exp, exp2, sigmoid, split_ln, tanh, tanh_small};
 pub use math::{exp_in_place, sigmoid_in_place, tanh_in_place};
 pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};

@@ -110,21 +110,23 @@ impl Operator {
 impl Operation for Operator {
     fn forward(&self, mut inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let shape = dims::<4>(&inputs[0]);
-        let mut y = memory::zeros(shape.iter().product());
         let residual = self.residual.then(|| numbers(&inputs[3]));
-        let x = numbers(&inputs[0]);
-        let moments = match self.train {
-            true => self.norm(&inputs).train(x, residual, &mut y)?,
-            false => {
-                let [mean, variance] = [&inputs[inputs.len() - 2], &inputs[inputs.len() - 1]];
-                let moments = Moments {
-                    mean: numbers(mean).to_vec(),
-                    variance: numbers(variance).to_vec(),
-                };
-                self.norm(&inputs).infer(&moments, x, residual, &mut y)?;
-                moments
+        let (norm, x) = (self.norm(&inputs), numbers(&inputs[0]));
+        let mut moments = Moments::default();
+        if !self.train {
+            let [mean, variance] = [&inputs[inputs.len() - 2], &inputs[inputs.len() - 1]];
+            moments.mean = numbers(mean).to_vec();
+            moments.variance = numbers(variance).to_vec();
+        }
+        let write = |y: &mut [_]| {
+            match self.train {
+                true => moments = norm.train_fresh(x, residual, y)?,
+                false => norm.infer_fresh(&moments, x, residual, y)?,
             }
+            Ok::<_, KernelError>(())
         };
+        // SAFETY: the kernel writes all of its output.
+        let y = unsafe { memory::written(shape.iter().product(), write) }?;
         let both = [moments.mean, moments.variance].concat();
         let moments = tensor(both, [2, shape[1]]);
         let output = tensor(y, shape);

@@ -13,7 +13,7 @@ use super::{
     empty::zeros_of,
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
-    product::{Matrix, affine},
+    product::{Matrix, affine, weight_gradient},
 };
 
 /// `x W + b` with the weights of `layer`: [`linear()`] in place of Burn's `Linear::forward`.
@@ -124,11 +124,13 @@ impl Operation for Operator {
             let d_x = affine(self.y(numbers(&gradient)), weight, None);
             tensor(d_x, shape(0))
         });
-        let d_weight = wanted[1].then(|| {
-            let x = self.x(x).transposed();
-            let d_weight = affine(x, self.y(numbers(&gradient)), None);
-            tensor(d_weight, shape(1))
-        });
+        let d_weight = match wanted[1] {
+            true => {
+                let d_weight = weight_gradient(self.x(x), self.y(numbers(&gradient)))?;
+                Some(tensor(d_weight, shape(1)))
+            }
+            false => None,
+        };
         let mut all = vec![d_x, d_weight];
         if saved.len() > 2 {
             let mut d_bias = vec![0.0; self.outputs];

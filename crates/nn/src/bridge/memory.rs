@@ -55,6 +55,21 @@ pub(super) fn rows<'a>(
     )
 }
 
+/// `[length]` numbers, all of which `write` writes unless it fails.
+///
+/// # Safety
+/// It does.
+pub(super) unsafe fn written<E>(
+    length: usize,
+    write: impl FnOnce(&mut [MaybeUninit<f32>]) -> Result<(), E>,
+) -> Result<Vec<f32>, E> {
+    let mut numbers = Vec::with_capacity(length);
+    write(&mut numbers.spare_capacity_mut()[..length])?;
+    // SAFETY: the capacity is at least `length`, and the caller vouches that all numbers have been written.
+    unsafe { numbers.set_len(length) };
+    Ok(numbers)
+}
+
 /// `[length]` numbers: `fill(first, part)` writes all numbers of the part that begins with number `first`.
 fn filled(
     length: usize,

@@ -16,6 +16,7 @@ use burn::tensor::{Int, Tensor};
 use regard_kernels::{
     KernelError,
     loss::{CrossEntropy as Spec, Losses, forward, forward_backward, scale},
+    matmul::Write,
     pointwise::{self, Pointwise},
 };
 
@@ -25,7 +26,7 @@ use super::{
     linear::linear,
     loss::{CrossEntropy, checked_targets, cross_entropy_mean},
     matmul, memory,
-    product::{Matrix, MatrixMut, Write, affine, product},
+    product::{Matrix, MatrixMut, affine, weight_gradient_to},
 };
 
 /// The most logits in memory at once.
@@ -130,16 +131,16 @@ impl Operator {
         d_logits: Matrix<'_>,
         to: &mut [f32],
         inputs: usize,
-    ) {
+    ) -> Result<(), KernelError> {
         match self.is_table {
-            true => product(
-                d_logits.transposed(),
+            true => weight_gradient_to(
+                d_logits,
                 hidden,
                 MatrixMut::new(to, self.classes, inputs, inputs),
                 Write::Add,
             ),
-            false => product(
-                hidden.transposed(),
+            false => weight_gradient_to(
+                hidden,
                 d_logits,
                 MatrixMut::new(to, inputs, self.classes, self.classes),
                 Write::Add,
@@ -202,7 +203,7 @@ impl Operation for Operator {
             for (&row, from) in chunk.iter().zip(d_states.chunks_exact(width.max(1))) {
                 d_hidden[row * width..(row + 1) * width].copy_from_slice(from);
             }
-            self.add_weight_gradient(states, d_logits, &mut d_weight, width);
+            self.add_weight_gradient(states, d_logits, &mut d_weight, width)?;
         }
         let loss = (losses.smoothed * f64::from(self.scale)) as f32;
         // The function that made this operation reads the sums; the operation runs once.

@@ -3,8 +3,18 @@
 
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
+use regard_kernels::{
+    KernelError,
+    matmul::{self, Write},
+};
 
 use super::memory;
+
+/// gemm copies both operands of a gradient of weights, which takes up to a third of the time where the narrower one has fewer
+/// columns than these (`docs/experiments.md`).
+const NARROW: usize = 512;
+/// Rows from which on the kernel of gradients of weights is worth its packing.
+const LONG: usize = 256;
 
 /// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
 #[derive(Debug, Clone, Copy)]
@@ -25,13 +35,6 @@ pub(super) struct MatrixMut<'a> {
     stride: usize,
 }
 
-/// Whether a product overwrites its output or is added to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Write {
-    Overwrite,
-    Add,
-}
-
 impl<'a> Matrix<'a> {
     /// Row-major, from the start of `data`, with rows `stride` apart.
     ///
@@ -46,6 +49,11 @@ impl<'a> Matrix<'a> {
             row: stride,
             column: 1,
         }
+    }
+
+    /// Whether row follows row without a gap.
+    fn is_whole(&self) -> bool {
+        self.row == self.columns && self.column == 1
     }
 
     /// The transpose.
@@ -110,7 +118,7 @@ pub(super) fn affine(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<
     let mut to = Vec::with_capacity(rows * columns);
     // SAFETY: there is room for all rows, and the product overwrites every number of them without reading it.
     unsafe {
-        multiply(a, b, to.as_mut_ptr(), columns, Write::Overwrite);
+        multiply(a, b, to.as_mut_ptr(), columns, Write::Replace);
         to.set_len(rows * columns);
     }
     to
@@ -131,13 +139,54 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
         return;
     }
     if k == 0 {
-        if write == Write::Overwrite {
+        if write == Write::Replace {
             (0..m).for_each(|row| to.data[row * to.stride..][..n].fill(0.0));
         }
         return;
     }
     // SAFETY: `check` has made sure that all rows lie inside the slice, which is borrowed exclusively, and do not overlap.
     unsafe { multiply(a, b, to.data.as_mut_ptr(), to.stride, write) };
+}
+
+/// `xᵀ d_y`, the gradient of the weights of `y = x weight`.
+///
+/// # Errors
+/// None, if `x` and `d_y` have as many rows.
+pub(super) fn weight_gradient(x: Matrix<'_>, d_y: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
+    let Some((sizes, x, d_y)) = narrow(x, d_y) else {
+        return Ok(affine(x.transposed(), d_y, None));
+    };
+    let [_, inputs, outputs] = sizes;
+    let write = |to: &mut [_]| matmul::weight_gradient_fresh(sizes, x, d_y, to);
+    // SAFETY: the kernel writes all of its output.
+    unsafe { memory::written(inputs * outputs, write) }
+}
+
+/// [`weight_gradient`] written or added to `to`.
+///
+/// # Errors
+/// None, if besides `to` has the size of the weights.
+pub(super) fn weight_gradient_to(
+    x: Matrix<'_>,
+    d_y: Matrix<'_>,
+    to: MatrixMut<'_>,
+    write: Write,
+) -> Result<(), KernelError> {
+    let Some((sizes, x, d_y)) = narrow(x, d_y) else {
+        product(x.transposed(), d_y, to, write);
+        return Ok(());
+    };
+    matmul::weight_gradient(sizes, x, d_y, to.data, to.stride, write)
+}
+
+/// The arguments `[rows, inputs, outputs]`, `x` and `d_y` of our kernel, where it is the faster one.
+fn narrow<'a>(x: Matrix<'a>, d_y: Matrix<'a>) -> Option<([usize; 3], &'a [f32], &'a [f32])> {
+    let [rows, inputs, outputs] = [x.rows, x.columns, d_y.columns];
+    let whole = x.is_whole() && d_y.is_whole();
+    (whole && rows >= LONG && inputs.min(outputs) < NARROW).then(|| {
+        let (x, d_y) = (&x.data[..rows * inputs], &d_y.data[..rows * outputs]);
+        ([rows, inputs, outputs], x, d_y)
+    })
 }
 
 /// The product of two matrices none of whose sizes is 0, written to rows `stride` apart.
@@ -197,7 +246,7 @@ mod tests {
         let a: Vec<f32> = (0..8).map(|i| i as f32).collect();
         let b: Vec<f32> = (0..6).map(|i| 1.0 + i as f32).collect();
         let mut to = vec![10.0; 10];
-        for (write, base) in [(Write::Add, 10.0), (Write::Overwrite, 0.0)] {
+        for (write, base) in [(Write::Add, 10.0), (Write::Replace, 0.0)] {
             let a = Matrix::new(&a[2..], 2, 2, 4);
             let b = Matrix::new(&b, 3, 2, 2).transposed();
             product(a, b, MatrixMut::new(&mut to[1..], 2, 3, 5), write);
@@ -210,7 +259,7 @@ mod tests {
             Matrix::new(&[], 2, 0, 0),
             Matrix::new(&[], 0, 3, 3),
             MatrixMut::new(&mut to[1..], 2, 3, 5),
-            Write::Overwrite,
+            Write::Replace,
         );
         assert_eq!(to[..6], [10.0, 0.0, 0.0, 0.0, 10.0, 10.0]);
     }

@@ -9,6 +9,7 @@
 use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError, View, ViewMut, dot,
+    matmul::Write,
     norm::{self, Kind, Norm},
     pointwise::{self, Pointwise},
     rotary::{self, Rotary},
@@ -18,7 +19,7 @@ use super::{
     dot::{DotOptions, sum_lse},
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     memory,
-    product::{Matrix, MatrixMut, Write, affine, product},
+    product::{Matrix, MatrixMut, affine, product, weight_gradient_to},
 };
 
 /// The inputs of [`projected_attention`], `f32` on the Flex backend, whose shapes fit together.
@@ -240,8 +241,10 @@ impl Operation for Projected {
         let mut raw = vec![];
         for (i, product) in products.iter_mut().enumerate().take(2) {
             if let Some(epsilon) = self.epsilon {
-                let mut normed = memory::zeros(product.len());
-                norm::forward(&self.norm(i, epsilon, &inputs), product, &mut normed)?;
+                let norm = self.norm(i, epsilon, &inputs);
+                let forward = |to: &mut [_]| norm::forward_fresh(&norm, product, to);
+                // SAFETY: the kernel writes all of its output.
+                let normed = unsafe { memory::written(product.len(), forward) }?;
                 raw.push(std::mem::replace(product, normed));
             }
             if let Some(angles) = &self.angles {
@@ -358,7 +361,7 @@ impl Operation for Projected {
                 // The first term overwrites the sum, the others are added.
                 let write = match std::mem::replace(&mut written[states], true) {
                     true => Write::Add,
-                    false => Write::Overwrite,
+                    false => Write::Replace,
                 };
                 let of_part = numbers(&inputs[weight]).get(first..).unwrap_or_default();
                 self::product(
@@ -369,12 +372,12 @@ impl Operation for Projected {
                 );
             }
             if wanted[weight] {
-                self::product(
-                    Matrix::new(numbers(&inputs[states]), rows, model, model).transposed(),
+                weight_gradient_to(
+                    Matrix::new(numbers(&inputs[states]), rows, model, model),
                     Matrix::new(d_part, rows, columns, columns),
                     MatrixMut::new(&mut all[weight][first..], model, columns, width),
-                    Write::Overwrite,
-                );
+                    Write::Replace,
+                )?;
             }
             let bias = weight + self.weights();
             if self.biased && wanted[bias] {

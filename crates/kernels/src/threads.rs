@@ -130,6 +130,28 @@ pub(crate) fn for_each_chunk<R: Rows>(
     }
 }
 
+/// `work(index, item)` of every item, in order.
+///
+/// `nanoseconds` as for [`for_each_chunk`].
+pub(crate) fn map_each<T: Send, R: Send>(
+    items: Vec<T>,
+    nanoseconds: f64,
+    work: &(impl Fn(usize, T) -> R + Sync),
+) -> Vec<R> {
+    let count = items.len();
+    let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let mut results: Vec<Option<R>> = (0..count).map(|_| None).collect();
+    let both = (rows(&mut items, 1), rows(&mut results, 1));
+    let fill = |first, (items, results): (RowsMut<_>, RowsMut<_>)| {
+        let both = items.data.iter_mut().zip(results.data);
+        for (index, (item, result)) in (first..).zip(both) {
+            *result = Option::take(item).map(|item| work(index, item));
+        }
+    };
+    for_each_chunk(both, count, 1, nanoseconds, &fill);
+    results.into_iter().flatten().collect()
+}
+
 fn in_order<R: Rows>(
     mut items: R,
     total_rows: usize,

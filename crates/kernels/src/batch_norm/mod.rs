@@ -27,16 +27,15 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use crate::error::{KernelError, check_length, check_value};
 use crate::simd::{self, Kernel, Level, Simd, cleared, fresh, run};
+use crate::threads::map_each;
 
 #[cfg(test)]
 mod tests;
 
-/// Numbers below which other threads are not woken.
-const SINGLE_THREAD_NUMBERS: usize = 1 << 16;
+/// Of one number of a pass on one thread.
+const NANOSECONDS: f64 = 0.5;
 /// Numbers that are added up in `f32`.
 const BLOCK: usize = 512;
 
@@ -189,7 +188,7 @@ impl BatchNorm<'_> {
         let mut lengths = vec![("x", x.len()), ("y", y.len())];
         lengths.extend(residual.map(|residual| ("residual", residual.len())));
         self.check(&lengths)?;
-        let of_channel = |(channel, y): (usize, Vec<&mut [MaybeUninit<f32>]>)| {
+        let of_channel = |channel: usize, y: Vec<&mut [MaybeUninit<f32>]>| {
             let forward = Forward {
                 norm: self,
                 channel,
@@ -250,7 +249,7 @@ impl BatchNorm<'_> {
             None => (0..self.channels).map(|_| vec![]).collect(),
         };
         let maps = d.into_iter().zip(d_residual).collect();
-        let of_channel = |(channel, (d, d_residual)): (usize, (Vec<_>, Vec<_>))| {
+        let of_channel = |channel: usize, (d, d_residual): (Vec<_>, Vec<_>)| {
             let backward = Backward {
                 norm: self,
                 channel,
@@ -284,12 +283,10 @@ impl BatchNorm<'_> {
     fn each_channel<T: Send, R: Send>(
         &self,
         maps: Vec<T>,
-        work: impl Fn((usize, T)) -> R + Sync + Send,
+        work: impl Fn(usize, T) -> R + Sync,
     ) -> Vec<R> {
-        match self.batch * self.channels * self.positions < SINGLE_THREAD_NUMBERS {
-            true => maps.into_iter().enumerate().map(work).collect(),
-            false => maps.into_par_iter().enumerate().map(work).collect(),
-        }
+        let numbers = self.batch as f64 * self.channels as f64 * self.positions as f64;
+        map_each(maps, numbers * NANOSECONDS, &work)
     }
 
     /// Map `n` of a channel.

@@ -2,8 +2,6 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::{
     Convolution,
     geometry::{Axis, Layout},
@@ -12,14 +10,15 @@ use super::{
 };
 use crate::prefetch::Prefetch;
 use crate::simd::{self, Kernel, Level, Simd, cleared, run};
+use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// Numbers that a task keeps in the second-level cache: the padded copy of its inputs, and its sums or the transposed gradient.
 pub(super) const TASK_NUMBERS: usize = 144 * 1024;
 /// Taps and channels whose inputs and weights a panel finds in the first-level cache, and whose products are summed before they are
 /// added to the others.
 const BLOCK_TAPS: usize = 160;
-/// Work below this many multiply-adds stays on the calling thread.
-const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
+/// Of one multiply-add on one thread.
+pub(super) const NANOSECONDS: f64 = 0.015;
 
 /// The weights of a phase, in strips of [`STRIP`] outputs: for every group `[sets, strips, inputs · taps, STRIP]`.
 pub(super) struct Weights(Vec<f32>);
@@ -196,9 +195,9 @@ struct Task<'a, T> {
 }
 
 impl<'a> Task<'a, MaybeUninit<f32>> {
-    /// The task with zeros in its maps.
-    fn cleared(self) -> Task<'a, f32> {
-        let maps = self.maps.into_iter();
+    /// The task with zeros in its maps, which it takes.
+    fn cleared(&mut self) -> Task<'a, f32> {
+        let maps = std::mem::take(&mut self.maps).into_iter();
         Task {
             image: self.image,
             group: self.group,
@@ -264,44 +263,46 @@ impl Correlation<'_> {
             return;
         }
         let [height, width] = self.output_size;
-        let (rows, plane) = (self.task_rows(), height * width);
+        let (of_task, plane) = (self.task_rows(), height * width);
         let mut tasks = vec![];
         for (at, maps) in y.chunks_exact_mut(self.outputs * plane).enumerate() {
             let of_image = tasks.len();
-            for first in (0..height).step_by(rows) {
+            for first in (0..height).step_by(of_task) {
                 tasks.push(Task {
                     image: at / self.groups,
                     group: at % self.groups,
-                    rows: [first, (first + rows).min(height)],
+                    rows: [first, (first + of_task).min(height)],
                     maps: vec![],
                 });
             }
-            if rows >= height {
+            if of_task >= height {
                 tasks[of_image].maps.push(maps);
                 continue;
             }
             for map in maps.chunks_exact_mut(plane) {
-                let parts = map.chunks_mut(rows * width);
+                let parts = map.chunks_mut(of_task * width);
                 for (task, part) in tasks[of_image..].iter_mut().zip(parts) {
                     task.maps.push(part);
                 }
             }
         }
-        let work = |scratch: &mut Scratch, task: Task<'_, MaybeUninit<f32>>| {
-            let work = Work {
-                correlation: self,
-                x,
-                task: task.cleared(),
-                scratch,
-            };
-            run(level, work);
-        };
-        if self.products < SINGLE_THREAD_PRODUCTS || tasks.len() == 1 {
+        let count = tasks.len();
+        let work = |_, tasks: RowsMut<Task<'_, MaybeUninit<f32>>>| {
             let mut scratch = Scratch::default();
-            tasks.into_iter().for_each(|task| work(&mut scratch, task));
-        } else {
-            tasks.into_par_iter().for_each_init(Scratch::default, work);
-        }
+            for task in tasks.data {
+                let work = Work {
+                    correlation: self,
+                    x,
+                    task: task.cleared(),
+                    scratch: &mut scratch,
+                };
+                run(level, work);
+            }
+        };
+        // Some tasks one after another: each requests what the next one reads.
+        let in_chunk = count.div_ceil(4 * rayon::current_num_threads());
+        let nanoseconds = self.products * NANOSECONDS;
+        for_each_chunk(rows(&mut tasks, 1), count, in_chunk, nanoseconds, &work);
     }
 }
 

@@ -5,26 +5,23 @@
 //! a task: some images, one group, one panel of outputs: sums [taps · channels, panel] of all its images
 //! ```
 
-use rayon::prelude::*;
-
 use super::{
     Convolution,
     geometry::{Axis, Layout},
-    input::{Copies, TASK_NUMBERS, grow, kernel_places},
+    input::{Copies, NANOSECONDS, TASK_NUMBERS, grow, kernel_places},
     pairs::{self, Lines},
     tile::{PANEL, Taps},
 };
 use crate::matmul::lanes;
 use crate::prefetch::Prefetch;
 use crate::simd::{self, Kernel, Level, Simd, run};
+use crate::threads::map_each;
 use crate::transpose::Columns;
 
 /// Tasks that a pass is cut into, at least, if there are as many images.
 const TASKS: usize = 16;
 /// Positions whose products are summed before they are added to the others: short sums of small numbers round less.
 const BLOCK_POSITIONS: usize = 128;
-/// Work below this many multiply-adds stays on the calling thread.
-const SINGLE_THREAD_PRODUCTS: f64 = (1 << 20) as f64;
 
 pub(super) fn backward(
     c: &Convolution,
@@ -58,7 +55,7 @@ pub(super) fn backward(
     let parts = TASKS.div_ceil(panels * c.groups).min(c.batch);
     let images = c.batch.div_ceil(parts);
     let parts = c.batch.div_ceil(images);
-    let task = |index: usize| {
+    let task = |index: usize, ()| {
         let (part, rest) = (index / (panels * c.groups), index % (panels * c.groups));
         let first = rest % panels * panel;
         let filled = panel.min(outputs - first);
@@ -79,10 +76,7 @@ pub(super) fn backward(
         sums
     };
     let tasks = parts * panels * c.groups;
-    let sums: Vec<Vec<f32>> = match c.products(size) < SINGLE_THREAD_PRODUCTS {
-        true => (0..tasks).map(task).collect(),
-        false => (0..tasks).into_par_iter().map(task).collect(),
-    };
+    let sums = map_each(vec![(); tasks], c.products(size) * NANOSECONDS, &task);
     let of_output = inputs * height * kernel_width;
     for (group, d_weight) in d_weight.chunks_mut(outputs * of_output).enumerate() {
         for (index, d_weight) in d_weight.chunks_mut(panel * of_output).enumerate() {

@@ -55,10 +55,10 @@ pub(super) fn rows<'a>(
     )
 }
 
-/// `[length]` numbers, all of which `write` writes unless it fails.
+/// `[length]` numbers, which `write` writes.
 ///
 /// # Safety
-/// It does.
+/// Where `write` succeeds, it has written every number.
 pub(super) unsafe fn written<E>(
     length: usize,
     write: impl FnOnce(&mut [MaybeUninit<f32>]) -> Result<(), E>,

@@ -319,4 +319,25 @@ proptest! {
         transposed_product(Level::current(), a, b, &mut c, columns, Write::Replace);
         prop_assert_eq!(&c, &expected);
     }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "large")]
+    fn gradients_of_whole_numbers_are_exact(
+        rows in 0usize..600, inputs in 0usize..70, outputs in 0usize..120, gap in 0usize..4, seed in 0u64..1000,
+    ) {
+        let whole = |seed, count| -> Vec<f32> {
+            random(seed, count, 8.0).into_iter().map(f32::round).collect()
+        };
+        let (x, d_y) = (whole(seed + 1, rows * inputs), whole(seed + 2, rows * outputs));
+        let expected = naive(&transpose(&x, rows, inputs), &d_y, inputs, rows, outputs);
+        let (sizes, stride) = ([rows, inputs, outputs], outputs + gap);
+        let mut to = vec![7.0; inputs * stride];
+        weight_gradient(sizes, &x, &d_y, &mut to, stride, Write::Replace).unwrap();
+        weight_gradient(sizes, &x, &d_y, &mut to, stride, Write::Add).unwrap();
+        for (index, &found) in to.iter().enumerate() {
+            let (row, column) = (index / stride, index % stride);
+            let right = if column < outputs { 2.0 * expected[row * outputs + column] } else { 7.0 };
+            prop_assert_eq!(found, right, "{:?} row {} column {}", sizes, row, column);
+        }
+    }
 }

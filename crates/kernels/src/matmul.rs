@@ -4,10 +4,10 @@
 //! weights are packed **once** ([`Packed`]) into panels that one micro-kernel reads front to back;
 //! every product after that allocates nothing and starts no thread ([`Packed::multiply`]). The
 //! other half of training, `C (+)= Aᵀ B` over all steps and rows at once, which is every weight
-//! gradient, is `transposed_product`.
+//! gradient, is [`weight_gradient`] (inside this crate `transposed_product`).
 //!
 //! Each element of `C` is one sum over the inner index in ascending order (in blocks of 256 in
-//! `transposed_product`), whatever rows it is computed together with and however many threads
+//! gradients of weights), whatever rows it is computed together with and however many threads
 //! take part: a row alone gives the same bits as the same row inside a batch.
 //!
 //! The register tile is 8 rows x 3 vectors of 16 lanes (AVX-512), 4 x 3 x 8 elsewhere.

@@ -130,7 +130,7 @@ pub(crate) fn for_each_chunk<R: Rows>(
     }
 }
 
-/// `work(index, item)` of every item, in order.
+/// What `work(index, item)` gives for every item, in the order of the items.
 ///
 /// `nanoseconds` as for [`for_each_chunk`].
 pub(crate) fn map_each<T: Send, R: Send>(

@@ -195,7 +195,7 @@ struct Task<'a, T> {
 }
 
 impl<'a> Task<'a, MaybeUninit<f32>> {
-    /// The task with zeros in its maps, which it takes.
+    /// The same task with zeros in the maps, which are taken out of this one.
     fn cleared(&mut self) -> Task<'a, f32> {
         let maps = std::mem::take(&mut self.maps).into_iter();
         Task {

@@ -207,6 +207,38 @@ fn gradients_of_weights_stand_in_rows_apart() {
 }
 
 #[test]
+fn gradients_of_weights_keep_extremes_in_their_row_and_column() {
+    let [rows, inputs, outputs] = [300, 11, 50]; // two blocks, a part of a tile and of a panel
+    let smallest = f32::from_bits(1);
+    for (number, factor, right) in [
+        (f32::MAX, 1.0, f32::MAX),
+        (f32::MAX, 2.0, f32::INFINITY),
+        (-1e30, 1e30, f32::NEG_INFINITY),
+        (smallest, 1.0, smallest),
+        (f32::NAN, 1.0, f32::NAN),
+    ] {
+        let (mut x, mut d_y) = (vec![0.0; rows * inputs], vec![0.0; rows * outputs]);
+        let (k, row, column) = (299, 10, 49);
+        x[k * inputs + row] = number;
+        d_y[k * outputs + column] = factor;
+        let mut to = vec![f32::NAN; inputs * outputs];
+        let sizes = [rows, inputs, outputs];
+        weight_gradient(sizes, &x, &d_y, &mut to, outputs, Write::Replace).unwrap();
+        for (index, &found) in to.iter().enumerate() {
+            match index == row * outputs + column {
+                true => assert!(
+                    found == right || found.is_nan() && right.is_nan(),
+                    "{found}"
+                ),
+                // What is not finite reaches its own row, times the zeros there.
+                false if index / outputs == row && !number.is_finite() => assert!(found.is_nan()),
+                false => assert_eq!(found, 0.0, "{number} at {index}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn gradients_of_weights_refuse_what_does_not_fit() {
     let mut to = [0.0; 6];
     let mut call = |sizes: [usize; 3], stride| {

@@ -24,8 +24,8 @@ use crate::{
 const BLOCK: usize = 256;
 /// Panels of columns that one task owns at most.
 const TASK_PANELS: usize = 4;
-/// Rows that one task owns at least, if there are so many, and at most: each of them shares in the cost of packing `B`, and its
-/// sums stay in the cache.
+/// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
+/// its sums.
 const TASK_ROWS: [usize; 2] = [32, 1024];
 /// Tasks for each thread, so that none waits long for the last one.
 const TASKS: usize = 2;

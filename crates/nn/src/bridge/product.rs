@@ -1,5 +1,6 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
-//! and add to what is there, so that gradients of several products are added up without a copy.
+//! and add to what is there, so that gradients of several products are added up without a copy. Gradients of narrow weights have a
+//! kernel of ours, [`regard_kernels::matmul::weight_gradient`].
 
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
@@ -151,7 +152,7 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
 /// `xᵀ d_y`, the gradient of the weights of `y = x weight`.
 ///
 /// # Errors
-/// None, if `x` and `d_y` have as many rows.
+/// [`KernelError`], or a panic as of [`product`], if `x` and `d_y` have not as many rows.
 pub(super) fn weight_gradient(x: Matrix<'_>, d_y: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
     let Some((sizes, x, d_y)) = narrow(x, d_y) else {
         return Ok(affine(x.transposed(), d_y, None));
@@ -165,7 +166,7 @@ pub(super) fn weight_gradient(x: Matrix<'_>, d_y: Matrix<'_>) -> Result<Vec<f32>
 /// [`weight_gradient`] written or added to `to`.
 ///
 /// # Errors
-/// None, if besides `to` has the size of the weights.
+/// As [`weight_gradient`], and if `to` has not the size of the weights.
 pub(super) fn weight_gradient_to(
     x: Matrix<'_>,
     d_y: Matrix<'_>,

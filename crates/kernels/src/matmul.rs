@@ -23,10 +23,12 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
+mod affine;
 mod stored;
 mod tile;
 mod transposed;
 
+pub use affine::{affine, affine_fresh, input_gradient, input_gradient_fresh};
 pub use stored::Storage;
 pub(crate) use tile::Strides;
 pub use tile::Write;
@@ -35,9 +37,13 @@ pub use transposed::{weight_gradient, weight_gradient_fresh};
 
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Kernel, Level, Simd, run};
+use crate::threads::map_each;
 use stored::{Number, Pair, Panels, Rounded};
 pub(crate) use tile::lanes;
 use tile::{PANEL, Pack, Product};
+
+/// Nanoseconds of packing one number on one thread.
+const PACKING: f64 = 0.3;
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]
@@ -107,14 +113,20 @@ impl Packed {
     ) -> Self {
         let lanes = lanes(level);
         let mut panels = vec![0.0; inner * columns.next_multiple_of(lanes)];
-        let pack = Pack {
-            panels: &mut panels,
-            matrix,
-            strides,
-            inner,
-            columns,
-        };
-        run(level, pack);
+        let panel = PANEL * lanes;
+        let tasks = panels.chunks_mut((inner * panel).max(1)).enumerate();
+        let tasks = tasks.map(|(index, panels)| {
+            let first = index * panel;
+            Pack {
+                panels,
+                matrix: &matrix[first * strides.column..],
+                strides,
+                inner,
+                columns: panel.min(columns - first),
+            }
+        });
+        let nanoseconds = inner as f64 * columns as f64 * PACKING;
+        map_each(tasks.collect(), nanoseconds, &|_, task| run(level, task));
         Self {
             inner,
             columns,

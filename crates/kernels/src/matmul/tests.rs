@@ -99,6 +99,82 @@ fn product_is_its_definition_on_every_level() {
 }
 
 #[test]
+fn products_of_a_layer_are_their_definition_for_any_rows() {
+    for &count in unless_miri(&[0, 1, 63, 64, 65, 200][..], &[2]) {
+        for &(inputs, outputs) in unless_miri(&SIZES[..], &SIZES[2..4]) {
+            let sizes = [count, inputs, outputs];
+            let (x, weight) = (
+                random(1, count * inputs, 1.0),
+                random(2, inputs * outputs, 1.0),
+            );
+            let (bias, d_y) = (random(3, outputs, 1.0), random(4, count * outputs, 1.0));
+            let found = on_every_pool(|| {
+                let mut y = vec![f32::NAN; count * outputs];
+                let mut d_x = vec![f32::NAN; count * inputs];
+                affine(sizes, &x, &weight, Some(&bias), &mut y).unwrap();
+                input_gradient(sizes, &d_y, &weight, &mut d_x).unwrap();
+                vec![y, d_x]
+            });
+            let (y, d_x) = (&found[0], &found[1]);
+            let with_bias = |y: Vec<f64>| -> Vec<f64> {
+                let bias = bias.iter().cycle();
+                y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect()
+            };
+            let truth = with_bias(naive(&wide(&x), &wide(&weight), count, inputs, outputs));
+            let mut slow = naive(&x, &weight, count, inputs, outputs);
+            slow.iter_mut()
+                .zip(bias.iter().cycle())
+                .for_each(|(y, b)| *y += b);
+            assert_close(&format!("y {sizes:?}"), y, &slow, &truth, 2.0);
+
+            let turned = transpose(&weight, inputs, outputs);
+            let truth = naive(&wide(&d_y), &wide(&turned), count, outputs, inputs);
+            let slow = naive(&d_y, &turned, count, outputs, inputs);
+            assert_close(&format!("d_x {sizes:?}"), d_x, &slow, &truth, 2.0);
+
+            for row in (0..count).step_by(37) {
+                let mut alone = vec![f32::NAN; outputs];
+                let x = &x[row * inputs..][..inputs];
+                affine([1, inputs, outputs], x, &weight, Some(&bias), &mut alone).unwrap();
+                let in_batch = &y[row * outputs..][..outputs];
+                assert_eq!(bits(&alone), bits(in_batch), "a row alone");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_layer_without_inputs_is_its_bias_and_wrong_lengths_are_refused_by_name() {
+    let mut y = [f32::NAN; 4];
+    affine([2, 0, 2], &[], &[], Some(&[1.0, 2.0]), &mut y).unwrap();
+    assert_eq!(y, [1.0, 2.0, 1.0, 2.0]);
+    affine([2, 0, 2], &[], &[], None, &mut y).unwrap();
+    assert_eq!(y, [0.0; 4]);
+    affine([2, 3, 0], &[1.0; 6], &[], None, &mut []).unwrap();
+    input_gradient([2, 2, 0], &[], &[], &mut y).unwrap();
+    assert_eq!(y, [0.0; 4]);
+
+    let name = |found: Result<(), KernelError>| match found {
+        Err(KernelError::Length { argument, .. }) => argument,
+        other => panic!("{other:?}"),
+    };
+    let (x, weight, bias) = ([0.0; 6], [0.0; 6], [0.0; 2]);
+    let affine = |x: &[f32], weight: &[f32], bias: &[f32], y: usize| {
+        name(affine([2, 3, 2], x, weight, Some(bias), &mut vec![0.0; y]))
+    };
+    assert_eq!(affine(&x[1..], &weight, &bias, 4), "x");
+    assert_eq!(affine(&x, &weight[1..], &bias, 4), "weight");
+    assert_eq!(affine(&x, &weight, &bias[1..], 4), "bias");
+    assert_eq!(affine(&x, &weight, &bias, 3), "y");
+    let gradient = |d_y: &[f32], weight: &[f32], d_x: usize| {
+        name(input_gradient([2, 3, 2], d_y, weight, &mut vec![0.0; d_x]))
+    };
+    assert_eq!(gradient(&x[..3], &weight, 6), "d_y");
+    assert_eq!(gradient(&x[..4], &weight[1..], 6), "weight");
+    assert_eq!(gradient(&x[..4], &weight, 5), "d_x");
+}
+
+#[test]
 fn strides_leave_the_gaps_alone() {
     let (rows, inner, columns, gap) = (5, 9, 20, 3);
     let (a, b) = (

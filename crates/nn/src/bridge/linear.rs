@@ -103,7 +103,7 @@ impl Operator {
 impl Operation for Operator {
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {
         let (x, weight) = (numbers(&inputs[0]), numbers(&inputs[1]));
-        let y = affine(self.x(x), self.weight(weight), inputs.get(2).map(numbers));
+        let y = affine(self.x(x), self.weight(weight), inputs.get(2).map(numbers))?;
         Ok(Forward {
             output: tensor(y, self.shape.clone()),
             beside: None,
@@ -119,11 +119,14 @@ impl Operation for Operator {
     ) -> Result<Vec<Option<FlexTensor>>, KernelError> {
         let (x, weight) = (numbers(&saved[0]), numbers(&saved[1]));
         let shape = |input: usize| saved[input].layout().shape().clone();
-        let d_x = wanted[0].then(|| {
-            let weight = self.weight(weight).transposed();
-            let d_x = affine(self.y(numbers(&gradient)), weight, None);
-            tensor(d_x, shape(0))
-        });
+        let d_x = match wanted[0] {
+            true => {
+                let weight = self.weight(weight).transposed();
+                let d_x = affine(self.y(numbers(&gradient)), weight, None)?;
+                Some(tensor(d_x, shape(0)))
+            }
+            false => None,
+        };
         let d_weight = match wanted[1] {
             true => {
                 let d_weight = weight_gradient(self.x(x), self.y(numbers(&gradient)))?;

@@ -165,7 +165,7 @@ impl Operation for Operator {
             let row = |&row: &usize| &hidden[row * width..(row + 1) * width];
             let states: Vec<f32> = chunk.iter().flat_map(row).copied().collect();
             let states = Matrix::new(&states, chunk.len(), width, width);
-            let mut logits = affine(states, self.weight(weight, width), bias);
+            let mut logits = affine(states, self.weight(weight, width), bias)?;
             let targets: Vec<i64> = chunk.iter().map(|&row| self.targets[row]).collect();
             let spec = Spec {
                 rows: chunk.len(),
@@ -199,7 +199,7 @@ impl Operation for Operator {
                     .for_each(|(sum, term)| *sum += term);
             }
             let d_logits = Matrix::new(&logits, chunk.len(), self.classes, self.classes);
-            let d_states = affine(d_logits, self.weight(weight, width).transposed(), None);
+            let d_states = affine(d_logits, self.weight(weight, width).transposed(), None)?;
             for (&row, from) in chunk.iter().zip(d_states.chunks_exact(width.max(1))) {
                 d_hidden[row * width..(row + 1) * width].copy_from_slice(from);
             }

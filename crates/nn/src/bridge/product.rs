@@ -1,6 +1,6 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
-//! and add to what is there, so that gradients of several products are added up without a copy. Gradients of narrow weights have a
-//! kernel of ours, [`regard_kernels::matmul::weight_gradient`].
+//! and add to what is there, so that gradients of several products are added up without a copy. Products of many rows with a bias or a
+//! long inner index, and gradients of narrow weights, have kernels of ours: [`regard_kernels::matmul`].
 
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
@@ -16,6 +16,11 @@ use super::memory;
 const NARROW: usize = 512;
 /// Rows from which on the kernel of gradients of weights is worth its packing.
 const LONG: usize = 256;
+/// Rows from which on the kernels of products with weights are worth the packing of these.
+const MANY: usize = 1024;
+/// Numbers that a product without a bias sums from which on our kernel takes up to an eighth less than gemm (`docs/experiments.md`). With a bias
+/// it always takes less: gemm adds to what is there, so that the output is written, read and written again.
+const DEEP: usize = 512;
 
 /// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
 #[derive(Debug, Clone, Copy)]
@@ -101,20 +106,40 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
 
 /// `a b`, or `a b + bias` with one number of `bias` for each column.
 ///
-/// # Panics
-/// If the sizes do not fit together.
-pub(super) fn affine(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<f32> {
+/// # Errors
+/// [`KernelError`], or a panic, if the sizes do not fit together.
+pub(super) fn affine(
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    bias: Option<&[f32]>,
+) -> Result<Vec<f32>, KernelError> {
     assert_eq!(a.columns, b.rows, "sizes of a product");
-    let (rows, columns) = (a.rows, b.columns);
+    let (rows, inner, columns) = (a.rows, a.columns, b.columns);
+    if rows >= MANY && a.is_whole() && (bias.is_some() || inner >= DEEP) {
+        let a = &a.data[..rows * inner];
+        let of_b = &b.data[..inner * columns];
+        if b.is_whole() {
+            let sizes = [rows, inner, columns];
+            let write = |to: &mut [_]| matmul::affine_fresh(sizes, a, of_b, bias, to);
+            // SAFETY: the kernel writes all of its output.
+            return unsafe { memory::written(rows * columns, write) };
+        }
+        if b.transposed().is_whole() && bias.is_none() {
+            let sizes = [rows, columns, inner];
+            let write = |to: &mut [_]| matmul::input_gradient_fresh(sizes, a, of_b, to);
+            // SAFETY: the kernel writes all of its output.
+            return unsafe { memory::written(rows * columns, write) };
+        }
+    }
     if let Some(bias) = bias {
         assert_eq!(bias.len(), columns, "one number of a bias for each column");
         let mut to = memory::repeat(bias, rows);
         let sums = MatrixMut::new(&mut to, rows, columns, columns);
         product(a, b, sums, Write::Add);
-        return to;
+        return Ok(to);
     }
-    if [rows, columns, a.columns].contains(&0) {
-        return memory::zeros(rows * columns);
+    if [rows, columns, inner].contains(&0) {
+        return Ok(memory::zeros(rows * columns));
     }
     let mut to = Vec::with_capacity(rows * columns);
     // SAFETY: there is room for all rows, and the product overwrites every number of them without reading it.
@@ -122,7 +147,7 @@ pub(super) fn affine(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) -> Vec<
         multiply(a, b, to.as_mut_ptr(), columns, Write::Replace);
         to.set_len(rows * columns);
     }
-    to
+    Ok(to)
 }
 
 /// `to = a b`, or `to += a b`.
@@ -155,7 +180,7 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
 /// [`KernelError`], or a panic as of [`product`], if `x` and `d_y` have not as many rows.
 pub(super) fn weight_gradient(x: Matrix<'_>, d_y: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
     let Some((sizes, x, d_y)) = narrow(x, d_y) else {
-        return Ok(affine(x.transposed(), d_y, None));
+        return affine(x.transposed(), d_y, None);
     };
     let [_, inputs, outputs] = sizes;
     let write = |to: &mut [_]| matmul::weight_gradient_fresh(sizes, x, d_y, to);

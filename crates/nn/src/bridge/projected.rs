@@ -227,14 +227,16 @@ impl Operation for Projected {
                 bias,
             )
         };
-        let mut products: Vec<Vec<f32>> = (0..self.weights()).map(of_weight).collect();
+        let mut products: Vec<Vec<f32>> = (0..self.weights())
+            .map(of_weight)
+            .collect::<Result<_, _>>()?;
         if products.len() < self.products() {
             // One product is cut into three, rather than computed as three: so the bits are the same whether or not queries and
             // keys are rotated and normalised here.
-            let cut = |part: Part| -> Vec<f32> {
-                let rows = products[0].chunks_exact(part.width);
-                let cut = rows.flat_map(|row| &row[part.first..][..part.columns]);
-                cut.copied().collect()
+            let joint = &products[0];
+            let cut = |part: Part| {
+                let row = |row: usize| &joint[row * part.width + part.first..][..part.columns];
+                memory::rows(self.rows(0), part.columns, row)
             };
             products = Vec::from(parts.map(cut));
         }

@@ -10,6 +10,7 @@
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
 use regard_train::{corpus::CorpusError, opened::OpenedError};
+use regard_view::choice::ChoiceError;
 
 use crate::output;
 
@@ -157,6 +158,14 @@ pub enum CommandError {
         /// "validation" or "test".
         part: &'static str,
     },
+    /// The recipe of a model that answers questions about images does not name the part of the data that was asked for.
+    #[error("{}: the recipe names no {part} data of questions about images; give the run folder of a model whose recipe names some", recipe.display())]
+    NoQuestions {
+        /// The recipe.
+        recipe: PathBuf,
+        /// "validation" or "test".
+        part: &'static str,
+    },
     /// A captioner's recipe does not name the part of the data that was asked for.
     #[error("{}: the recipe names no {part} data of images with captions; give the run folder of a captioner that has some", recipe.display())]
     NoCaptions {
@@ -208,6 +217,8 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
                 OpenedError::Asked(message) => Self::Usage(message),
                 other => Self::Error(Box::new(other)),
             },
+            // Which maps to draw is said on the command line.
+            Err(error) if error.is::<ChoiceError>() => Self::Usage(error.to_string()),
             Err(error) => Self::Error(error),
         }
     }

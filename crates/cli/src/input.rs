@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io,
     path::Path,
     sync::mpsc::{Receiver, sync_channel},
     thread,
@@ -10,7 +10,10 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 use regard_evaluate::{EvaluateError, lines};
-use regard_train::corpus::{CorpusError, Lines};
+use regard_train::{
+    corpus::{CorpusError, Lines},
+    ranks::RanksError,
+};
 
 use crate::{
     failure::{CommandError, Failure},
@@ -70,20 +73,23 @@ impl Groups {
 }
 
 impl Iterator for Groups {
-    type Item = Group;
+    type Item = Result<Group, RanksError>;
 
-    fn next(&mut self) -> Option<Group> {
+    fn next(&mut self) -> Option<Self::Item> {
         let received = self.received();
         if ranks::all().is_alone() {
-            return received;
+            return received.map(Ok);
         }
         let lines = received.as_ref().map(|group| group.lines.clone());
-        let all = ranks::all().gather(&lines).ok()?;
+        let all = match ranks::all().gather(&lines) {
+            Ok(all) => all,
+            Err(error) => return Some(Err(error)),
+        };
         let group = Group {
             lines: all.into_iter().next()??,
             error: received.and_then(|group| group.error),
         };
-        Some(group)
+        Some(Ok(group))
     }
 }
 
@@ -157,27 +163,27 @@ pub fn text(path: &Path) -> Result<String, Failure> {
 /// The text of a plain or gzip file, `-` for standard input, which rank 0 alone has and hands to the others.
 ///
 /// # Errors
-/// A file that is missing, unreadable or damaged.
+/// A file that is missing, unreadable, damaged, or of more than 1 GiB.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Failure> {
     let name = name(path);
-    let mut bytes = vec![];
     let read = match path == Path::new(STANDARD_INPUT) {
-        true if ranks::is_first() => io::stdin().lock().read_to_end(&mut bytes),
-        true => Ok(0),
-        false => File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+        true if ranks::is_first() => lines::bytes(io::stdin().lock()),
+        true => Ok(vec![]),
+        false => File::open(path).and_then(lines::bytes),
     };
-    if let Err(source) = read {
-        return Err(CommandError::Read { name, source }.into());
-    }
+    let mut bytes = match read {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(CommandError::Read { name, source }.into()),
+    };
     if path == Path::new(STANDARD_INPUT) {
         bytes = ranks::all().broadcast(bytes)?;
     }
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
-    let mut text = vec![];
-    match MultiGzDecoder::new(bytes.as_slice()).read_to_end(&mut text) {
-        Ok(_) => Ok(text),
-        Err(source) => Err(CommandError::Gzip { name, source }.into()),
-    }
+    let text = lines::bytes(MultiGzDecoder::new(bytes.as_slice()));
+    Ok(text.map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => CommandError::Read { name, source },
+        _ => CommandError::Gzip { name, source },
+    })?)
 }

@@ -33,20 +33,22 @@ mod ranks;
 mod version;
 
 use std::{
+    io::{self, Write},
     panic::{self, AssertUnwindSafe},
     process::ExitCode,
 };
 
 use clap::Parser;
 
-use crate::failure::Failure;
+use crate::failure::{CommandError, Failure};
 
 #[global_allocator]
 static ALLOCATOR: allocator::Counted = allocator::Counted;
 
 fn main() -> ExitCode {
     panic::set_hook(Box::new(|info| {
-        if devices::is_failure(info) {
+        // Others report these.
+        if devices::is_failure(info) || regard_models::is_guarded() {
             return;
         }
         output::complain(&format!(
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
     }
     let command = match arguments::CommandLine::try_parse() {
         Ok(command_line) => command_line.command,
-        Err(problem) => return ranks::end(Err(Failure::CommandLine(problem))),
+        Err(problem) => return ranks::end(printed(problem)),
     };
     let run = || {
         ranks::expect_shared(&command)?;
@@ -70,5 +72,19 @@ fn main() -> ExitCode {
     match panic::catch_unwind(AssertUnwindSafe(run)) {
         Ok(done) => ranks::end(done),
         Err(_) => ranks::end_broken(),
+    }
+}
+
+/// Prints help or the version if the command line asks for it; else it cannot be read.
+fn printed(problem: clap::Error) -> Result<(), Failure> {
+    if problem.use_stderr() {
+        return Err(Failure::CommandLine(problem));
+    }
+    match problem.print().and_then(|()| io::stdout().flush()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => {
+            let name = "standard output".to_owned();
+            Err(CommandError::Write { name, source }.into())
+        }
+        _ => Ok(()),
     }
 }

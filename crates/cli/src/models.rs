@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use regard_config::Place;
 use regard_models::{
     AnyGenerator,
     pretrained::{Hub, PretrainedError, resolve},
@@ -10,12 +11,13 @@ use regard_models::{
 use regard_train::{
     ImageCaptioner, ImageClassifier, QuestionAnswerer, Registry, TrainError,
     model_file::ModelFileError,
+    recipe::{Model, Translation as Settings},
     tasks::{Captioning, ImageClassification, Task, Translation, VisualQuestions},
     translator::Description,
 };
 use regard_view::label::visible;
 
-use crate::progress::Counter;
+use crate::{failure::Failure, progress::Counter};
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
@@ -39,6 +41,23 @@ pub fn open(
     device: &Device,
 ) -> Result<(AnyGenerator, Description), ModelFileError> {
     of::<Translation>(path, embedded!("multi30k-en-de"), device)
+}
+
+/// Refuses a search for which a model of translation has no room.
+///
+/// # Errors
+/// A usage error that says how much room it has.
+pub fn expect_room(model: &Model, settings: &Settings) -> Result<(), Failure> {
+    let registry = Registry::default();
+    let Some(task) = registry.task_of::<Translation>(model) else {
+        return Ok(());
+    };
+    // What the file of the model asks for was checked as it was read.
+    let place = Place::Name {
+        name: "--max-source-tokens and --max-length".to_owned(),
+    };
+    let checked = task.check_settings(model, settings, place);
+    checked.map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// Opens the captioner at `path`, or the embedded one.

@@ -243,6 +243,84 @@ pub fn expect_writable(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Refuses files to write if one of them is among those that are `used` otherwise, or is named twice: what it holds would be lost. In place
+/// of a `numbered` one, files with numbers at the end of its name may be written.
+///
+/// # Errors
+/// A usage error that names the first of them.
+pub fn expect_apart<'a, P: AsRef<Path>>(
+    used: impl IntoIterator<Item = P>,
+    written: impl IntoIterator<Item = (&'a PathBuf, bool)>,
+) -> Result<(), Failure> {
+    let written = written.into_iter().filter(|(path, _)| !is_device(path));
+    let written: Vec<(&PathBuf, bool)> = written.collect();
+    if written.is_empty() {
+        return Ok(());
+    }
+    let used = used.into_iter();
+    let mut taken: Vec<Place> = used.map(|path| Place::of(path.as_ref(), false)).collect();
+    for (path, numbered) in written {
+        let place = Place::of(path, numbered);
+        if taken.iter().any(|other| other.clashes(&place)) {
+            return Err(Failure::Usage(format!(
+                "{}: this file is read, or written for something else, and would be lost; name another file to write",
+                path.display()
+            )));
+        }
+        taken.push(place);
+    }
+    Ok(())
+}
+
+/// Where a file is, or will be.
+struct Place {
+    /// Its name in its folder.
+    named: PathBuf,
+    /// The same, or what a link of that name leads to.
+    located: PathBuf,
+    numbered: bool,
+}
+
+impl Place {
+    fn of(path: &Path, numbered: bool) -> Self {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let named = folder.join(path.file_name().unwrap_or_default());
+        Self {
+            located: target(&named),
+            named,
+            numbered,
+        }
+    }
+
+    fn clashes(&self, other: &Self) -> bool {
+        self.located == other.located
+            || (self.numbered && is_numbered(&other.named, &self.named))
+            || (other.numbered && is_numbered(&self.named, &other.named))
+    }
+}
+
+/// Whether `path` is `of` with numbers at the end of its name: `look-1.svg` or `look-1-2.svg` of `look.svg`.
+fn is_numbered(path: &Path, of: &Path) -> bool {
+    let stem = |path: &Path| {
+        path.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let (stem, of_stem) = (stem(path), stem(of));
+    let numbers = stem
+        .strip_prefix(&of_stem)
+        .and_then(|rest| rest.strip_prefix('-'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    path.parent() == of.parent()
+        && path.extension() == of.extension()
+        && numbers.is_some_and(|numbers| numbers.split('-').all(is_number))
+}
+
 /// Whether `path` is a device or a pipe, which cannot be replaced by a file.
 fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir())

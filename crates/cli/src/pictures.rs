@@ -11,7 +11,7 @@ use regard_serve::{Generation, Seen};
 use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
 use regard_view::{
     Heatmap,
-    choice::{Choice, ChoiceError, Pick},
+    choice::{Choice, Pick},
     gates::{self, Gates, GatesError},
     html,
     image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
@@ -83,6 +83,19 @@ impl<'a> Kept<'a> {
         self.files.any() || self.traces.is_some()
     }
 
+    /// Refuses files that would take the place of those that are `used`; `several` texts or images have numbered pictures.
+    ///
+    /// # Errors
+    /// As [`output::expect_apart`]'s.
+    pub fn expect_apart<P: AsRef<Path>>(
+        &self,
+        used: impl IntoIterator<Item = P>,
+        several: bool,
+    ) -> Result<(), Failure> {
+        let traces = self.traces.map(Path::to_owned);
+        expect_apart(self.files, &traces, used, several)
+    }
+
     /// Keeps a trace, if anything will be written.
     ///
     /// # Errors
@@ -140,6 +153,7 @@ impl<'a> Shown<'a> {
     /// # Errors
     /// A file that could not be written.
     pub fn new(show: &'a Show) -> Result<Self, Failure> {
+        expect_drawn(&show.pictures, show.attention && !show.json, "--attention")?;
         let screen = || Screen::detect(&show.pictures);
         Ok(Self {
             screen: (show.attention && !show.json).then(screen),
@@ -159,8 +173,7 @@ impl<'a> Shown<'a> {
     /// A usage error that says which there are.
     pub fn expect_choice(&self, trace: &Trace) -> Result<(), Failure> {
         if self.screen.is_some() || self.kept.files.draws_chosen() {
-            let found = Figure::of(trace, self.kept.files.choice());
-            found.map_err(|error| Failure::Usage(error.to_string()))?;
+            Figure::of(trace, self.kept.files.choice())?;
         }
         Ok(())
     }
@@ -194,12 +207,40 @@ impl<'a> Shown<'a> {
             .then(|| trace.maps.iter().map(map).collect::<Vec<_>>().into())
     }
 
+    /// As [`Kept::expect_apart`].
+    ///
+    /// # Errors
+    /// As [`Kept::expect_apart`]'s.
+    pub fn expect_apart<P: AsRef<Path>>(
+        &self,
+        used: impl IntoIterator<Item = P>,
+        several: bool,
+    ) -> Result<(), Failure> {
+        self.kept.expect_apart(used, several)
+    }
+
     /// Writes the files.
     ///
     /// # Errors
     /// Nothing to draw, or a file that cannot be written.
     pub fn write(&self) -> Result<(), Failure> {
         self.kept.write()
+    }
+
+    /// Writes the files of what was done before `error`, which ends the command.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or `error`.
+    pub fn end(&self, error: impl Into<Failure>) -> Result<(), Failure> {
+        if self
+            .kept
+            .entries
+            .iter()
+            .any(|entry| !entry.trace.maps.is_empty())
+        {
+            self.write()?;
+        }
+        Err(error.into())
     }
 }
 
@@ -210,7 +251,39 @@ impl<'a> Shown<'a> {
 pub fn expect_writable(files: &PictureFiles, traces: &Option<PathBuf>) -> Result<(), Failure> {
     let all = [&files.svg, &files.png, &files.html, traces];
     let mut all = all.into_iter().flatten();
-    all.try_for_each(|path| output::expect_writable(path))
+    all.try_for_each(|path| output::expect_writable(path))?;
+    expect_apart(files, traces, None::<&Path>, true)
+}
+
+/// Refuses pictures and traces that would take the place of files that are `used`, or of each other; `several` texts or images have
+/// numbered pictures.
+///
+/// # Errors
+/// As [`output::expect_apart`]'s.
+pub fn expect_apart<P: AsRef<Path>>(
+    files: &PictureFiles,
+    traces: &Option<PathBuf>,
+    used: impl IntoIterator<Item = P>,
+    several: bool,
+) -> Result<(), Failure> {
+    let drawn = [&files.svg, &files.png].map(|path| (path, several));
+    let whole = [&files.html, traces].map(|path| (path, false));
+    let all = drawn.into_iter().chain(whole);
+    let all = all.filter_map(|(path, numbered)| Some((path.as_ref()?, numbered)));
+    output::expect_apart(used, all)
+}
+
+/// Refuses a choice of maps where nothing is drawn: neither a picture nor, if it is not `shown` by the option `show`, in the terminal.
+///
+/// # Errors
+/// A usage error.
+pub fn expect_drawn(files: &PictureFiles, shown: bool, show: &str) -> Result<(), Failure> {
+    match files.choice().is_made() && !shown && !files.draws_chosen() {
+        false => Ok(()),
+        true => Err(Failure::Usage(format!(
+            "--map, --layer and --head say what to draw, but nothing is drawn; add --png FILE, --svg FILE or {show}"
+        ))),
+    }
 }
 
 /// Writes one picture, an SVG, in the forms that are asked for; a page has its numbers as `text`, too.
@@ -236,6 +309,9 @@ pub fn write_drawings(
     svg: &str,
     figures: &[html::Figure<'_>],
 ) -> Result<(), Failure> {
+    let files = [&drawing.svg, &drawing.png, &drawing.html];
+    let files = files.into_iter().flatten().map(|path| (path, false));
+    output::expect_apart(None::<&Path>, files)?;
     if let Some(path) = &drawing.svg {
         output::write_file(path, svg.as_bytes())?;
     }
@@ -455,20 +531,6 @@ pub fn svg_of(trace: &Trace, choice: Choice) -> Result<String, Failure> {
     Ok(Figure::of(trace, choice)?.svg())
 }
 
-/// Why nothing can be drawn of a trace.
-#[derive(Debug, thiserror::Error)]
-enum FigureError {
-    /// A map that is not there.
-    #[error(transparent)]
-    Choice(#[from] ChoiceError),
-    /// Maps that do not lie over the image.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// Factors that cannot be drawn.
-    #[error(transparent)]
-    Gates(#[from] GatesError),
-}
-
 /// What is drawn of a trace.
 enum Figure {
     /// Maps over an image.
@@ -484,7 +546,7 @@ impl Figure {
     ///
     /// # Errors
     /// A map that the trace does not have.
-    fn of(trace: &Trace, maps: Choice) -> Result<Self, FigureError> {
+    fn of(trace: &Trace, maps: Choice) -> Result<Self, Failure> {
         if trace.image.is_some() {
             let choice = ImageChoice {
                 maps,
@@ -493,11 +555,12 @@ impl Figure {
             match ImagePicture::of(trace, &choice) {
                 Ok(picture) => return Ok(Self::Image(Box::new(picture))),
                 Err(ImageError::NoMap { .. }) => {}
+                Err(ImageError::Choice(error)) => return Err(error.into()),
                 Err(error) => return Err(error.into()),
             }
             let channels = |map: &&AttentionMap| matches!(map.keys(), Axis::Positions { .. });
             let gates = trace.maps.iter().filter(channels).map(Gates::of);
-            let gates: Vec<Gates> = gates.collect::<Result<_, _>>()?;
+            let gates: Vec<Gates> = gates.collect::<Result<_, GatesError>>()?;
             if !gates.is_empty() {
                 return Ok(Self::Gates(gates));
             }

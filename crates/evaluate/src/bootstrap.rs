@@ -37,7 +37,7 @@ use crate::{Confidence, EvaluateError, Metric, SegmentCounts, lines};
 /// How many resamples to draw, and from which seed; the defaults are sacrebleu's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bootstrap {
-    /// Number of resamples; 1000 by default.
+    /// Number of resamples, from 1 to 10,000,000; 1000 by default.
     pub resamples: usize,
     /// Seed of the generator; 12345 by default.
     pub seed: u64,
@@ -51,6 +51,9 @@ impl Default for Bootstrap {
         }
     }
 }
+
+/// The most resamples that are drawn.
+pub const MAX_RESAMPLES: usize = 10_000_000;
 
 /// Below this p-value a difference is called significant.
 pub const SIGNIFICANCE_LEVEL: f64 = 0.05;
@@ -92,8 +95,8 @@ impl Bootstrap {
     /// The interval of one system's score.
     ///
     /// # Errors
-    /// [`EvaluateError::InvalidOption`] for no resamples or more than 4,294,967,295 segments,
-    /// [`EvaluateError::Empty`] for no segments.
+    /// [`EvaluateError::InvalidOption`] for no resamples, more than 10,000,000 of them or more than
+    /// 4,294,967,295 segments, [`EvaluateError::Empty`] for no segments.
     pub fn confidence(
         &self,
         metric: &dyn Metric,
@@ -152,11 +155,11 @@ impl Bootstrap {
             given: given.to_string(),
             expected: expected.to_owned(),
         };
-        if self.resamples == 0 {
+        if !(1..=MAX_RESAMPLES).contains(&self.resamples) {
             return Err(refuse(
                 "the number of resamples",
-                0,
-                "a number of at least 1",
+                self.resamples,
+                &format!("a number from 1 to {MAX_RESAMPLES}"),
             ));
         }
         let segments = systems[0].segments();
@@ -249,14 +252,13 @@ mod tests {
     #[test]
     fn settings_without_meaning_are_refused() {
         let some = counts(&["a b", "g h", "l m"]);
-        let none = Bootstrap {
-            resamples: 0,
-            seed: 1,
-        };
-        assert!(matches!(
-            none.confidence(&Bleu::default(), &some),
-            Err(EvaluateError::InvalidOption { .. })
-        ));
+        for resamples in [0, MAX_RESAMPLES + 1, usize::MAX] {
+            let wrong = Bootstrap { resamples, seed: 1 };
+            assert!(matches!(
+                wrong.confidence(&Bleu::default(), &some),
+                Err(EvaluateError::InvalidOption { .. })
+            ));
+        }
         assert!(matches!(
             Bootstrap::default().confidence(&Bleu::default(), &some.select(&[])),
             Err(EvaluateError::Empty { .. })

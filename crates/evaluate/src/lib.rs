@@ -77,7 +77,7 @@ mod vqa;
 pub use accuracy::{Accuracy, PairedShares};
 pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
 pub use bleu::{Bleu, BleuScore, Smoothing};
-pub use bootstrap::{Bootstrap, PairedBootstrap, SIGNIFICANCE_LEVEL};
+pub use bootstrap::{Bootstrap, MAX_RESAMPLES, PairedBootstrap, SIGNIFICANCE_LEVEL};
 pub use by_length::{BucketScore, LengthBucket, LengthBuckets, LengthTable};
 pub use captions::CaptionScores;
 pub use chrf::{Chrf, ChrfScore};

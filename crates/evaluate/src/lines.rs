@@ -11,11 +11,15 @@
 //! # Ok::<(), regard_evaluate::EvaluateError>(())
 //! ```
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::EvaluateError;
 use crate::tokenize::is_space;
+
+/// The longest text that is read at once: 1 GiB.
+pub const MAX_BYTES: u64 = 1 << 30;
 
 /// Splits bytes into lines, stripped on the right; `name` says in errors where they came from.
 ///
@@ -48,13 +52,36 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Vec<String>, EvaluateError> {
 /// Reads one plain text file into its lines.
 ///
 /// # Errors
-/// [`EvaluateError::Read`] and those of [`parse`].
+/// [`EvaluateError::Read`], also for more than [`MAX_BYTES`], and those of [`parse`].
 pub fn read(path: &Path) -> Result<Vec<String>, EvaluateError> {
-    let bytes = fs::read(path).map_err(|source| EvaluateError::Read {
+    let bytes = File::open(path).and_then(bytes);
+    let bytes = bytes.map_err(|source| EvaluateError::Read {
         path: path.to_owned(),
         source,
     })?;
     parse(&path.display().to_string(), &bytes)
+}
+
+/// All bytes of a text.
+///
+/// # Errors
+/// Those of reading it, and more than [`MAX_BYTES`].
+///
+/// ```
+/// use regard_evaluate::lines;
+/// assert_eq!(lines::bytes(&b"ein hund"[..])?, b"ein hund");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn bytes(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_BYTES {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "more than 1 GiB of text; cut it into parts",
+        )),
+        false => Ok(bytes),
+    }
 }
 
 /// Reads several files that are aligned by line: entry `f` of the result holds file `f`'s lines.

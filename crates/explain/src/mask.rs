@@ -4,7 +4,7 @@ use regard_nn::explain::masks::Expression;
 use regard_view::{label::visible, mask::MaskPicture};
 use serde_json::json;
 
-use crate::{Explain, Page, Refused, Told, masked, refused};
+use crate::{Explain, Page, Refused, Told, masked, options::LARGEST_SIZE, refused};
 
 /// The number of queries and keys if neither an option nor a list gives it.
 const DEFAULT_SIZE: usize = 8;
@@ -33,7 +33,7 @@ pub fn tell(options: &Explain) -> Result<Told, Refused> {
         count,
         told,
         svg,
-    } = draw(options)?;
+    } = draw(options, LARGEST_SIZE)?;
     let printed = match (options.output.json, options.output.quiet) {
         (true, _) => {
             let [queries, keys] = [seen.len(), seen.first().map_or(0, Vec::len)];
@@ -67,11 +67,11 @@ pub struct Drawn {
     pub svg: String,
 }
 
-/// Draws the mask that the options name.
+/// Draws the mask that the options name, of at most `most` queries and keys.
 ///
 /// # Errors
-/// No mask, one that cannot be read, one that has other sizes.
-pub fn draw(options: &Explain) -> Result<Drawn, Refused> {
+/// No mask, one that cannot be read, one that has other sizes or is larger.
+pub fn draw(options: &Explain, most: usize) -> Result<Drawn, Refused> {
     let Some(text) = masked(options.mask_to_draw.clone(), options) else {
         return Err(Refused::Usage(
             "which mask? Name one, as in `regard explain mask window:3 --causal`; `regard explain --list` names \
@@ -85,6 +85,11 @@ pub fn draw(options: &Explain) -> Result<Drawn, Refused> {
         let length = keys.or(queries).unwrap_or(DEFAULT_SIZE);
         (queries.unwrap_or(length), length)
     });
+    if queries.max(keys) > most {
+        return Err(Refused::Usage(format!(
+            "a mask of {queries} queries x {keys} keys; expected at most {most} of each, by a shorter list or a smaller --size"
+        )));
+    }
     let seen = mask.table(queries, keys).map_err(refused)?;
     let picture = MaskPicture::new(&text, seen.clone());
     let (count, of) = picture.share();

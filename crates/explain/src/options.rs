@@ -317,7 +317,7 @@ impl Output {
 }
 
 /// The most queries or keys of a mask: in a larger picture nothing could be seen.
-const LARGEST_SIZE: usize = 512;
+pub const LARGEST_SIZE: usize = 512;
 
 /// `8` or `4x8`.
 fn size(text: &str) -> Result<(usize, usize), String> {

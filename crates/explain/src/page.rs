@@ -249,14 +249,8 @@ fn of_mask(options: &Explain) -> Result<Explained, Refused> {
         told,
         svg,
         ..
-    } = mask::draw(options)?;
+    } = mask::draw(options, LARGEST_MASK)?;
     let (queries, keys) = (seen.len(), seen.first().map_or(0, Vec::len));
-    if queries.max(keys) > LARGEST_MASK {
-        let sentence = format!(
-            "a mask of {queries} x {keys}: the page draws at most {LARGEST_MASK} queries and keys"
-        );
-        return Err(Refused::Usage(sentence));
-    }
     let head = told.lines().next().unwrap_or_default();
     let foot = told.lines().last().unwrap_or_default();
     let size = match queries == keys {
@@ -515,4 +509,27 @@ fn about(option: &str) -> String {
     let found = known.find(|argument| argument.get_long() == Some(option));
     let help = found.and_then(|argument| argument.get_help());
     help.map_or(String::new(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_masks_are_refused_before_they_are_drawn() {
+        for list in [
+            format!("keep:{}", "1".repeat(20_000)),
+            format!("document:{}", vec!["0"; 20_000].join(",")),
+            format!("local-p:2:{}", vec!["0"; 20_000].join(",")),
+        ] {
+            let given = [("mask".to_owned(), list)];
+            let error = Explanations.explain(MASK, &given).unwrap_err();
+            assert!(
+                error.contains("20000 queries") && error.contains("at most 64"),
+                "{error}"
+            );
+            let error = mask::tell(&parse(MASK, &given).unwrap()).unwrap_err();
+            assert!(error.to_string().contains("at most 512"), "{error}");
+        }
+    }
 }

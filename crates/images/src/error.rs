@@ -25,6 +25,14 @@ pub enum ImagesError {
         #[source]
         source: io::Error,
     },
+    /// What a data set names is no file.
+    #[error(
+        "{name}: no file (a folder, or a link that leads nowhere?); expected a PNG, JPEG or WebP file"
+    )]
+    NoFile {
+        /// Its path.
+        name: String,
+    },
     /// The first bytes are those of no image format that is known.
     #[error("{name}: not an image; expected a PNG, JPEG or WebP file")]
     NotAnImage {
@@ -54,9 +62,7 @@ pub enum ImagesError {
         reason: String,
     },
     /// The header states more pixels than allowed.
-    #[error(
-        "{name}: {width} x {height} pixels, more than the {limit} allowed; make it smaller, or raise the limit on pixels"
-    )]
+    #[error("{name}: {width} x {height} pixels, more than the {limit} allowed; make it smaller")]
     TooManyPixels {
         /// The file, or what was asked for.
         name: String,
@@ -69,7 +75,7 @@ pub enum ImagesError {
     },
     /// The file is longer than an image with the allowed pixels can be.
     #[error(
-        "{name}: {bytes} bytes or more, too long for an image of at most {limit} pixels; raise the limit on pixels"
+        "{name}: {bytes} bytes or more, too long for an image of at most {limit} pixels; make it smaller"
     )]
     TooLong {
         /// The file.
@@ -159,12 +165,13 @@ pub enum ImagesError {
 }
 
 impl ImagesError {
-    /// Whether it is about one image that could be left out: its file is no image, damaged, cut short, too large, or of another
-    /// size than stated.
+    /// Whether it is about one image that could be left out: it is no file, or its file is no image, damaged, cut short, too large,
+    /// or of another size than stated.
     pub fn is_broken_image(&self) -> bool {
         matches!(
             self,
-            Self::NotAnImage { .. }
+            Self::NoFile { .. }
+                | Self::NotAnImage { .. }
                 | Self::Format { .. }
                 | Self::Truncated { .. }
                 | Self::Damaged { .. }

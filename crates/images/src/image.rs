@@ -70,6 +70,9 @@ pub enum Channels {
     Colour,
 }
 
+/// The bytes by which a format is known, at most.
+const LONGEST_MAGIC: u64 = 16;
+
 /// How a file becomes an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoding {
@@ -208,10 +211,16 @@ impl Image {
             .max_pixels
             .saturating_mul(8)
             .saturating_add(1 << 24);
+        let file = File::open(path).map_err(ImagesError::read(path))?;
         let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(longest.saturating_add(1)).read_to_end(&mut bytes))
-            .map_err(ImagesError::read(path))?;
+        let mut read = |most: u64| {
+            let read = (&file).take(most).read_to_end(&mut bytes);
+            read.map_err(ImagesError::read(path))?;
+            // What is no image is not read to its end.
+            format(&bytes, &name)
+        };
+        read(LONGEST_MAGIC)?;
+        read(longest)?;
         if bytes.len() as u64 > longest {
             return Err(ImagesError::TooLong {
                 name,
@@ -320,20 +329,10 @@ fn decode(bytes: &[u8], name: &str, decoding: &Decoding) -> Result<Image, Images
             reason: error.to_string(),
         },
     };
-    let format = match image::guess_format(bytes) {
-        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) => format,
-        Ok(other) => {
-            return Err(ImagesError::Format {
-                name: name.to_owned(),
-                format: other.to_mime_type().to_owned(),
-            });
-        }
-        Err(_) => {
-            return Err(ImagesError::NotAnImage {
-                name: name.to_owned(),
-            });
-        }
-    };
+    let format = format(bytes, name)?;
+    if let (ImageFormat::Png, Some([width, height])) = (format, png_size(bytes)) {
+        check_pixels(name, width.into(), height.into(), decoding.max_pixels)?;
+    }
     let complete = match format {
         ImageFormat::Jpeg => jpeg_ends(bytes),
         ImageFormat::WebP => webp_ends(bytes),
@@ -362,6 +361,29 @@ fn decode(bytes: &[u8], name: &str, decoding: &Decoding) -> Result<Image, Images
     let mut image = DynamicImage::from_decoder(decoder).map_err(failed)?;
     image.apply_orientation(orientation);
     Ok(from_library(image))
+}
+
+/// The format of a file that begins with these bytes, if it is one that is read.
+fn format(bytes: &[u8], name: &str) -> Result<ImageFormat, ImagesError> {
+    match image::guess_format(bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) => Ok(format),
+        Ok(other) => Err(ImagesError::Format {
+            name: name.to_owned(),
+            format: other.to_mime_type().to_owned(),
+        }),
+        Err(_) => Err(ImagesError::NotAnImage {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// Width and height in the header of a PNG file, whose decoder makes room for a row before it tells them.
+fn png_size(bytes: &[u8]) -> Option<[u32; 2]> {
+    let side = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    match bytes.get(12..16)? {
+        b"IHDR" => Some([side(16)?, side(20)?]),
+        _ => None,
+    }
 }
 
 /// Whether the image data of a JPEG file are followed by the mark of their end: decoders fill what is missing with grey.

@@ -24,6 +24,9 @@
 use crate::ImagesError;
 use crate::image::{MAX_PIXELS, check_pixels};
 
+/// The longest outline of a region, in pixels: it is followed step by step, and a few corners can state any length.
+const MAX_OUTLINE: f64 = 16_777_216.0;
+
 /// A box: its upper left corner and its size, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
@@ -237,8 +240,8 @@ impl Region {
     /// The pixels in an image of this size.
     ///
     /// # Errors
-    /// [`ImagesError::Option`] for corners more than a pixel outside the image or polygons of less than three corners, for runs
-    /// that do not fill it, and for a mask of another size; [`ImagesError::TooManyPixels`].
+    /// [`ImagesError::Option`] for corners more than a pixel outside the image, polygons of less than three corners and outlines of
+    /// more than 2^24 pixels, for runs that do not fill it, and for a mask of another size; [`ImagesError::TooManyPixels`].
     pub fn mask(&self, height: usize, width: usize) -> Result<Mask, ImagesError> {
         let mut mask = Mask::new(height, width)?;
         self.check(height, width)
@@ -264,28 +267,19 @@ impl Region {
     /// What is wrong for an image of this size: what is given and what is expected.
     pub(crate) fn check(&self, height: usize, width: usize) -> Result<(), (String, String)> {
         match self {
-            Self::Polygons(polygons) => polygons.iter().try_for_each(|polygon| {
-                if polygon.len() < 6 || polygon.len() % 2 == 1 {
-                    return Err((
-                        format!("a polygon of {} numbers", polygon.len()),
-                        "x and y of at least three corners".to_owned(),
-                    ));
+            Self::Polygons(polygons) => {
+                for polygon in polygons {
+                    check_corners(polygon, height, width)?;
                 }
-                let outside = |(i, number): &(usize, &f64)| {
-                    let side = if i % 2 == 0 { width } else { height };
-                    !(-1.0..=side as f64 + 1.0).contains(*number)
-                };
-                match polygon.iter().enumerate().find(outside) {
-                    None => Ok(()),
-                    Some((i, number)) => Err((
-                        format!(
-                            "a corner with {} = {number}",
-                            if i % 2 == 0 { "x" } else { "y" }
-                        ),
-                        format!("corners inside the image of {width} x {height} pixels"),
+                let length: f64 = polygons.iter().map(|polygon| outline(polygon)).sum();
+                match length <= MAX_OUTLINE {
+                    true => Ok(()),
+                    false => Err((
+                        format!("an outline of {length:.0} pixels"),
+                        format!("at most {MAX_OUTLINE} pixels around all of its polygons"),
                     )),
                 }
-            }),
+            }
             Self::Runs(runs) => check_runs(height, width, runs),
             Self::Pixels(mask) if (mask.height, mask.width) != (height, width) => Err((
                 format!("{} x {} pixels", mask.width, mask.height),
@@ -332,6 +326,39 @@ impl Region {
     }
 }
 
+fn check_corners(polygon: &[f64], height: usize, width: usize) -> Result<(), (String, String)> {
+    if polygon.len() < 6 || polygon.len() % 2 == 1 {
+        return Err((
+            format!("a polygon of {} numbers", polygon.len()),
+            "x and y of at least three corners".to_owned(),
+        ));
+    }
+    let outside = |(i, number): &(usize, &f64)| {
+        let side = if i % 2 == 0 { width } else { height };
+        !(-1.0..=side as f64 + 1.0).contains(*number)
+    };
+    match polygon.iter().enumerate().find(outside) {
+        None => Ok(()),
+        Some((i, number)) => Err((
+            format!(
+                "a corner with {} = {number}",
+                if i % 2 == 0 { "x" } else { "y" }
+            ),
+            format!("corners inside the image of {width} x {height} pixels"),
+        )),
+    }
+}
+
+/// The length of a polygon's outline: of each side along its longer axis.
+fn outline(polygon: &[f64]) -> f64 {
+    let corners = polygon.chunks_exact(2);
+    let next = corners.clone().cycle().skip(1);
+    corners
+        .zip(next)
+        .map(|(from, to)| (to[0] - from[0]).abs().max((to[1] - from[1]).abs()))
+        .sum()
+}
+
 fn check_runs(height: usize, width: usize, runs: &[u32]) -> Result<(), (String, String)> {
     let sum: u64 = runs.iter().map(|&run| u64::from(run)).sum();
     if Some(sum) == (height as u64).checked_mul(width as u64) {
@@ -344,14 +371,26 @@ fn check_runs(height: usize, width: usize, runs: &[u32]) -> Result<(), (String, 
 }
 
 /// Where a polygon begins and ends in columns, as numbers of pixels in columns, sorted, an even number of them. The steps are those
-/// of `rleFrPoly` in pycocotools, rounding included. The corners have been checked to be near the image.
+/// of `rleFrPoly` in pycocotools, rounding included. The corners have been checked to be near the image, and the outline's length.
 fn crossings(polygon: &[f64], height: usize, width: usize) -> Vec<usize> {
     const SCALE: f64 = 5.0;
     let corners: Vec<[i64; 2]> = polygon
         .chunks_exact(2)
         .map(|corner| [0, 1].map(|axis| (SCALE * corner[axis] + 0.5) as i64))
         .collect();
-    let mut outline: Vec<[i64; 2]> = vec![];
+    let mut crossings = vec![];
+    let mut last: Option<[i64; 2]> = None;
+    let mut follow = |[x, y]: [i64; 2]| {
+        let Some([x0, y0]) = last.replace([x, y]) else {
+            return;
+        };
+        let column = ((if x < x0 { x } else { x - 1 }) as f64 + 0.5) / SCALE - 0.5;
+        if x == x0 || column.floor() != column || column < 0.0 || column > width as f64 - 1.0 {
+            return;
+        }
+        let row = (y.min(y0) as f64 + 0.5) / SCALE - 0.5;
+        crossings.push(column as usize * height + row.clamp(0.0, height as f64).ceil() as usize);
+    };
     for (i, &from) in corners.iter().enumerate() {
         let to = corners[(i + 1) % corners.len()];
         let steps = [0, 1].map(|axis| (to[axis] - from[axis]).abs());
@@ -369,20 +408,10 @@ fn crossings(polygon: &[f64], height: usize, width: usize) -> Vec<usize> {
             point
         };
         if from[long] > to[long] {
-            outline.extend((0..=steps[long]).rev().map(point));
+            (0..=steps[long]).rev().map(point).for_each(&mut follow);
         } else {
-            outline.extend((0..=steps[long]).map(point));
+            (0..=steps[long]).map(point).for_each(&mut follow);
         }
-    }
-    let mut crossings = vec![];
-    for pair in outline.windows(2) {
-        let ([x0, y0], [x, y]) = (pair[0], pair[1]);
-        let column = ((if x < x0 { x } else { x - 1 }) as f64 + 0.5) / SCALE - 0.5;
-        if x == x0 || column.floor() != column || column < 0.0 || column > width as f64 - 1.0 {
-            continue;
-        }
-        let row = (y.min(y0) as f64 + 0.5) / SCALE - 0.5;
-        crossings.push(column as usize * height + row.clamp(0.0, height as f64).ceil() as usize);
     }
     // A closed outline crosses each column an even number of times.
     if crossings.len() % 2 == 1 {

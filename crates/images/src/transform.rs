@@ -21,6 +21,8 @@
 //! # Ok::<(), regard_images::ImagesError>(())
 //! ```
 
+use std::ops::Range;
+
 use crate::image::{MAX_PIXELS, check_pixels};
 use crate::{Image, ImagesError, Random};
 
@@ -83,39 +85,53 @@ impl Image {
         width: usize,
         filter: Filter,
     ) -> Result<Self, ImagesError> {
-        check_size("the size of a resized image", height, width)?;
-        if height.max(width) > MAX_SIDE {
+        self.resized_part([height, width], [0..height, 0..width], filter)
+    }
+
+    /// These rows and columns, at least one of each, of the image in another size; no others are computed.
+    fn resized_part(
+        &self,
+        [height, width]: [usize; 2],
+        [rows, columns]: [Range<usize>; 2],
+        filter: Filter,
+    ) -> Result<Self, ImagesError> {
+        check_size("the size of a resized image", rows.len(), columns.len())?;
+        let longest = rows.len().max(columns.len());
+        if longest > MAX_SIDE {
             return Err(ImagesError::Option {
                 option: "the side of a resized image",
-                given: height.max(width).to_string(),
+                given: longest.to_string(),
                 expected: format!("at most {MAX_SIDE} pixels"),
             });
         }
+        let down =
+            (height != self.height()).then(|| windows(self.height(), height, rows.clone(), filter));
+        let read = down.as_deref().map_or(rows, read_by);
         check_pixels(
             "a resized image",
-            width as u64,
-            self.height() as u64,
+            columns.len() as u64,
+            read.len() as u64,
             MAX_PIXELS,
         )?;
         let across = if width == self.width() {
-            self.clone()
+            let (top, left) = (read.start as isize, columns.start as isize);
+            self.crop(top, left, read.len(), columns.len())?
         } else {
-            self.resized_across(width, filter)
+            let windows = windows(self.width(), width, columns, filter);
+            self.resized_across(read.clone(), &windows)
         };
-        Ok(if height == self.height() {
-            across
-        } else {
-            across.resized_down(height, filter)
+        Ok(match down {
+            Some(windows) => across.resized_down(read.start, &windows),
+            None => across,
         })
     }
 
-    fn resized_across(&self, width: usize, filter: Filter) -> Self {
-        let channels = self.channels();
-        let windows = windows(self.width(), width, filter);
-        let mut pixels = Vec::with_capacity(self.height() * width * channels);
-        for y in 0..self.height() {
+    fn resized_across(&self, rows: Range<usize>, windows: &[Window]) -> Self {
+        let (channels, height) = (self.channels(), rows.len());
+        let mut pixels = Vec::with_capacity(height * windows.len() * channels);
+        for y in rows {
             let row = self.row(y);
-            for Window { first, weights } in &windows {
+            for Window { first, weights } in windows {
                 for channel in 0..channels {
                     let values = row[first * channels + channel..].iter().step_by(channels);
                     let terms = values
@@ -125,23 +141,24 @@ impl Image {
                 }
             }
         }
-        Self::of(self.height(), width, channels, pixels)
+        Self::of(height, windows.len(), channels, pixels)
     }
 
-    fn resized_down(&self, height: usize, filter: Filter) -> Self {
+    /// Windows of rows, of which the first here is row `top` of the whole image.
+    fn resized_down(&self, top: usize, windows: &[Window]) -> Self {
         let length = self.width() * self.channels();
-        let mut pixels = Vec::with_capacity(height * length);
+        let mut pixels = Vec::with_capacity(windows.len() * length);
         let mut sums = vec![0; length];
-        for Window { first, weights } in windows(self.height(), height, filter) {
+        for Window { first, weights } in windows {
             sums.fill(0);
-            for (y, weight) in weights.into_iter().enumerate() {
-                for (sum, &value) in sums.iter_mut().zip(self.row(first + y)) {
+            for (y, &weight) in weights.iter().enumerate() {
+                for (sum, &value) in sums.iter_mut().zip(self.row(first - top + y)) {
                     *sum += i32::from(value) * weight;
                 }
             }
             pixels.extend(sums.iter().map(|&sum| rounded(sum)));
         }
-        Self::of(height, self.width(), self.channels(), pixels)
+        Self::of(windows.len(), self.width(), self.channels(), pixels)
     }
 
     /// The image with its shorter side of this length, its shape kept (the longer side rounded down, at least 1).
@@ -230,19 +247,16 @@ impl Image {
     /// # Errors
     /// Those of [`Image::crop`].
     pub fn centre_crop(&self, height: usize, width: usize) -> Result<Self, ImagesError> {
-        let start = |whole: usize, part: usize| {
-            if whole < part {
-                return -isize::try_from((part - whole) / 2).unwrap_or(isize::MAX);
-            }
-            let half = (whole - part) / 2;
-            (half + (whole - part) % 2 * (half % 2)) as isize
+        let start = |whole: usize, part: usize| match whole < part {
+            true => -isize::try_from((part - whole) / 2).unwrap_or(isize::MAX),
+            false => middle(whole, part).start as isize,
         };
         let (top, left) = (start(self.height(), height), start(self.width(), width));
         self.crop(top, left, height, width)
     }
 
     /// The largest part in the middle with this shape, in this size: the image is made as small (or as large) as it can be while
-    /// it covers the size, then cropped.
+    /// it covers the size, then cropped. Only what is left of it is computed, so that no image is too narrow.
     ///
     /// # Errors
     /// Those of [`Image::resize`].
@@ -252,11 +266,12 @@ impl Image {
         let [h, w] = [height as u128, width as u128];
         let length = |length: u128| usize::try_from(length).unwrap_or(usize::MAX);
         let covering = if h * across >= w * down {
-            self.resize(height, length(across * h / down).max(width))
+            [height, length(across * h / down).max(width)]
         } else {
-            self.resize(length(down * w / across).max(height), width)
+            [length(down * w / across).max(height), width]
         };
-        covering?.centre_crop(height, width)
+        let kept = [middle(covering[0], height), middle(covering[1], width)];
+        self.resized_part(covering, kept, Filter::Bilinear)
     }
 
     /// A part of this size from a random place of the image with `padding` zeros on each side (He 2015).
@@ -298,6 +313,13 @@ impl Image {
     }
 }
 
+/// The `part` in the middle of a `whole` at least as long; half of an odd difference is rounded to an even number.
+fn middle(whole: usize, part: usize) -> Range<usize> {
+    let half = (whole - part) / 2;
+    let start = half + (whole - part) % 2 * (half % 2);
+    start..start + part
+}
+
 fn check_size(option: &'static str, height: usize, width: usize) -> Result<(), ImagesError> {
     if height == 0 || width == 0 {
         return Err(ImagesError::Option {
@@ -315,7 +337,8 @@ struct Window {
     weights: Vec<i32>,
 }
 
-fn windows(from: usize, to: usize, filter: Filter) -> Vec<Window> {
+/// The windows of some of the `to` values that `from` values are resized to.
+fn windows(from: usize, to: usize, some: Range<usize>, filter: Filter) -> Vec<Window> {
     let scale = from as f64 / to as f64;
     let pixel = scale.max(1.0);
     let support = filter.support() * pixel;
@@ -335,7 +358,16 @@ fn windows(from: usize, to: usize, filter: Filter) -> Vec<Window> {
             weights: weights.iter().map(fixed).collect(),
         }
     };
-    (0..to).map(window).collect()
+    some.map(window).collect()
+}
+
+/// The values that windows in their order read.
+fn read_by(windows: &[Window]) -> Range<usize> {
+    let first = windows.first().map_or(0, |window| window.first);
+    let end = windows
+        .last()
+        .map_or(0, |window| window.first + window.weights.len());
+    first..end
 }
 
 /// From fixed point to a pixel.

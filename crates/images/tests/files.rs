@@ -230,6 +230,16 @@ fn pixels_are_limited_before_they_are_read() {
         text.contains("lying.png: 40000 x 25000 pixels, more than the 67108864 allowed"),
         "{text}"
     );
+    // A row of the largest PNG would already be too long for its decoder.
+    let mut bytes = fs::read(golden("colour.png")).unwrap();
+    bytes[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
+    let text = Image::decode(&bytes, "largest.png", &Decoding::default())
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        text,
+        "largest.png: 2147483647 x 2147483647 pixels, more than the 67108864 allowed; make it smaller"
+    );
     for name in FIXTURES {
         let decoding = |max_pixels| Decoding {
             max_pixels,
@@ -273,6 +283,16 @@ fn pixels_are_limited_before_they_are_read() {
         matches!(error, ImagesError::TooLong { limit: 960, .. }),
         "{error}"
     );
+    // Nor is one that is no image, however long.
+    fs::write(&path, b"no image").unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    let error = Image::open(&path, &Decoding::default()).unwrap_err();
+    assert!(matches!(error, ImagesError::NotAnImage { .. }), "{error}");
 }
 
 #[test]

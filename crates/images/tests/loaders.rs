@@ -364,7 +364,7 @@ fn packed_masks_are_those_of_pycocotools() {
 
 #[test]
 fn wrong_annotations_name_file_and_field() {
-    let cases: [(&str, Value, &[&str]); 19] = [
+    let cases: [(&str, Value, &[&str]); 21] = [
         (
             "/annotations/0/bbox",
             json!([30, 2, 12, 4]),
@@ -424,6 +424,19 @@ fn wrong_annotations_name_file_and_field() {
             "/annotations/1/segmentation/counts",
             json!([1, 2]),
             &["annotations[1].segmentation", "3 pixels"],
+        ),
+        (
+            "/annotations/1/segmentation/counts",
+            json!([4_294_967_296_u64, 1]),
+            &[
+                "annotations[1].segmentation: neither",
+                "from 0 to 4294967295",
+            ],
+        ),
+        (
+            "/annotations/0/segmentation",
+            json!([["1", 2, 3, 4, 5, 6]]),
+            &["annotations[0].segmentation: neither polygons (lists of x1"],
         ),
         (
             "/annotations/1/segmentation/counts",
@@ -491,6 +504,22 @@ fn wrong_annotations_name_file_and_field() {
     refused(
         read_instances(&file, Broken::Error),
         &["instances.json", "17 twice"],
+    );
+    file = instances();
+    file["categories"][0]["name"] = json!("cat");
+    refused(
+        read_instances(&file, Broken::Error),
+        &["instances.json", "\"cat\" of both 17 and 18"],
+    );
+    // Three corners, and an outline that would take a gigabyte.
+    file = instances();
+    file["images"][1]["height"] = json!(1);
+    file["images"][1]["width"] = json!(1 << 26);
+    file["annotations"][0]["bbox"] = json!([0, 0, 9, 1]);
+    file["annotations"][0]["segmentation"] = json!([[0, 0, 1 << 26, 1, 0, 1]]);
+    refused(
+        read_instances(&file, Broken::Error),
+        &["annotations[0].segmentation", "134217729 pixels"],
     );
     file = instances();
     file["images"][0]["file_name"] = json!("c/d.png");
@@ -624,6 +653,17 @@ fn vqa_is_read() {
         ],
     );
     assert_eq!(read(&asked, None, Broken::Skip).unwrap().skipped.len(), 1);
+    let mut nameless = questions.clone();
+    nameless.as_object_mut().unwrap().remove("data_subtype");
+    let text = refused(
+        read(&nameless, None, Broken::Error),
+        &[
+            "questions[0].image_id is 42",
+            "000000000042.jpg",
+            "data_subtype",
+        ],
+    );
+    assert!(!text.contains("COCO_"), "{text}");
     refused(
         read(&asked, Some(&annotations), Broken::Error),
         &["questions[1].image_id is 8", "answers.json"],
@@ -793,6 +833,28 @@ fn images_are_decoded_on_other_threads() {
     let loader =
         Loader::start((0..4).collect(), &loading(2, 1, Broken::Error), make(&data)).unwrap();
     assert!(loader.last().unwrap().is_err());
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_no_file_is_skipped_and_counted() {
+    let root = folder(&["a/1.png"]);
+    fs::create_dir(root.path().join("a/folder.png")).unwrap();
+    std::os::unix::fs::symlink("nowhere", root.path().join("a/link.png")).unwrap();
+    let data = Arc::new(class_folders(root.path(), None).unwrap());
+    let load = |broken| {
+        let data = data.clone();
+        let make = move |i: usize| data.examples[i].image(&Decoding::default());
+        Loader::start((0..3).collect(), &loading(1, 1, broken), make).unwrap()
+    };
+    let mut loader = load(Broken::Skip);
+    assert_eq!(loader.by_ref().map(Result::unwrap).count(), 1);
+    let texts: Vec<String> = loader.skipped().iter().map(ToString::to_string).collect();
+    assert!(
+        texts[0].contains("folder.png: no file") && texts[1].contains("link.png: no file"),
+        "{texts:?}"
+    );
+    refused(load(Broken::Error).last().unwrap(), &["folder.png"]);
 }
 
 #[test]

@@ -100,6 +100,52 @@ fn masks_equal_pycocotools() {
 }
 
 #[test]
+fn long_outlines_are_refused() {
+    let corners = |count: i32| -> Vec<f64> {
+        (0..count)
+            .flat_map(|i| [f64::from(i % 2) * 8192.0, f64::from(i)])
+            .collect()
+    };
+    let mask = |polygons| Region::Polygons(polygons).mask(8192, 8192);
+    assert!(mask(vec![corners(4)]).unwrap().area() > 0);
+    for polygons in [vec![corners(4000)], vec![corners(40); 60]] {
+        let error = mask(polygons).unwrap_err().to_string();
+        assert!(
+            error.contains("an outline of") && error.contains("at most 16777216 pixels"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn narrow_images_are_fitted() {
+    // Wide and high ones, whose resized images would have too long a side, and too many pixels.
+    for (height, width) in [
+        (1, 5000),
+        (5000, 1),
+        (1, 1 << 20),
+        (1 << 20, 1),
+        (1 << 26, 1),
+    ] {
+        let image = Image::filled(height, width, &[7]).unwrap();
+        let fitted = image.fitted(64, 64).unwrap();
+        assert_eq!(fitted, Image::filled(64, 64, &[7]).unwrap(), "{image:?}");
+    }
+    // The middle is that of a shorter image, which can be resized whole.
+    let pixels = (0..5000).map(|y| (y * 37 % 251) as u8).collect();
+    let image = Image::new(5000, 1, 1, pixels).unwrap();
+    let shorter = image.crop(2000, 0, 1000, 1).unwrap();
+    assert_eq!(
+        image.fitted(64, 64).unwrap(),
+        shorter
+            .resize(64_000, 64)
+            .unwrap()
+            .centre_crop(64, 64)
+            .unwrap()
+    );
+}
+
+#[test]
 fn sizes_that_cannot_be_are_refused() {
     let image = distinct(3, 5);
     for result in [
@@ -394,6 +440,17 @@ proptest! {
         let image = Image::filled(height, width, &[value, 0, 255]).unwrap();
         let resized = image.resize(to.0, to.1).unwrap();
         prop_assert_eq!(resized, Image::filled(to.0, to.1, &[value, 0, 255]).unwrap());
+    }
+
+    #[test]
+    fn a_fitted_image_is_the_middle_of_the_whole_one(size in (1_usize..20, 1_usize..20), to in (1_usize..40, 1_usize..40)) {
+        let pixels = (0..size.0 * size.1).map(|i| (i * 37 % 251) as u8).collect();
+        let image = Image::new(size.0, size.1, 1, pixels).unwrap();
+        let whole = match to.0 * size.1 >= to.1 * size.0 {
+            true => image.resize(to.0, (size.1 * to.0 / size.0).max(to.1)),
+            false => image.resize((size.0 * to.1 / size.1).max(to.0), to.1),
+        };
+        prop_assert_eq!(image.fitted(to.0, to.1).unwrap(), whole.unwrap().centre_crop(to.0, to.1).unwrap());
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod generate;
 pub mod generator;
 pub mod gnmt;
 pub mod gradient;
+mod guard;
 pub mod image;
 pub mod language;
 pub mod lstmn;
@@ -62,6 +63,7 @@ pub use erased::{
 pub use error::ModelError;
 pub use generator::{AttentionMaps, DecoderState, Generator, Output, Packed, Scored, Stepper};
 pub use gnmt::GnmtConfig;
+pub use guard::is_guarded;
 pub use image::{
     Captioner, Detector, DetectorSizes, ImageClassifier, ImageSizes, QuestionAnswerer,
     QuestionBatch, QuestionLook, QuestionSizes, binary_cross_entropy, guided_attention,

@@ -43,7 +43,7 @@
 
 use burn::tensor::{DType, Tensor};
 
-use crate::{attention::AttentionError, heads::row_index};
+use crate::{attention::AttentionError, heads::row_index, precision::check_precision};
 
 /// The least number of tokens for which a cache makes room.
 const MINIMUM: usize = 16;
@@ -325,7 +325,13 @@ impl KeyValueCache {
             ))
         };
         expect("keys", [batch, heads, length, size], buffers.keys.dims())?;
-        expect("values", values.dims(), buffers.values.dims())
+        expect("values", values.dims(), buffers.values.dims())?;
+        if self.stored.is_some() {
+            return Ok(());
+        }
+        let owner = "what is cached";
+        check_precision("keys", keys.dtype(), buffers.keys.dtype(), owner)?;
+        check_precision("values", values.dtype(), buffers.values.dtype(), owner)
     }
 }
 

@@ -398,6 +398,21 @@ pub fn to_bytes(
     Ok(safetensors::serialize(stored, Some(metadata))?)
 }
 
+/// Whether a safetensors file may begin with these nine bytes: the length of its header, and a brace.
+///
+/// ```
+/// use regard_nn::weights::is_beginning;
+/// assert!(is_beginning(b"\x02\0\0\0\0\0\0\0{}"));
+/// assert!(!is_beginning(&[0; 9]));
+/// ```
+pub fn is_beginning(bytes: &[u8]) -> bool {
+    let length = bytes
+        .first_chunk()
+        .map(|&length| u64::from_le_bytes(length));
+    length.is_some_and(|length| (2..=LARGEST_HEADER).contains(&length))
+        && bytes.get(8) == Some(&b'{')
+}
+
 /// Reads the header of a safetensors file of `size` bytes from the beginning of `file`, which is left at the position where the
 /// values begin.
 fn header(file: &mut impl Read, size: u64) -> Result<Metadata, WeightsError> {

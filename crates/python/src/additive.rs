@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use regard_kernels::additive::{Gradients, Input, PaddingMask, Shape, backward, forward};
 
 use crate::{
-    arrays::{array, refused, slice, zeros},
+    arrays::{array, refused, shaped, slice, zeros},
     threads::detached,
 };
 
@@ -33,8 +33,12 @@ impl Arguments<'_> {
         let [batch, queries, dim] = three("query", self.query.shape())?;
         let [_, keys, _] = three("key", self.key.shape())?;
         let [_, _, value_dim] = three("value", self.value.shape())?;
-        let mask = self.mask.as_ref().map(|mask| slice("mask", mask));
-        let bias = self.bias.as_ref().map(|bias| slice("bias", bias));
+        let of_mask = |mask| shaped("mask", mask, "[batch, keys]", &[batch, keys]);
+        let of_bias = |bias| {
+            let shape = [batch, queries, keys];
+            shaped("bias", bias, "[batch, queries, keys]", &shape)
+        };
+        let mask = self.mask.as_ref().map(of_mask).transpose()?;
         Ok(Input {
             shape: Shape {
                 batch,
@@ -44,13 +48,16 @@ impl Arguments<'_> {
                 value_dim,
             },
             query: slice("query", &self.query)?,
-            key: slice("key", &self.key)?,
-            v: slice("v", &self.v)?,
-            value: slice("value", &self.value)?,
-            keep: mask
-                .transpose()?
-                .map_or(PaddingMask::All, PaddingMask::Mask),
-            bias: bias.transpose()?,
+            key: shaped("key", &self.key, "[batch, keys, dim]", &[batch, keys, dim])?,
+            v: shaped("v", &self.v, "[dim]", &[dim])?,
+            value: shaped(
+                "value",
+                &self.value,
+                "[batch, keys, value_dim]",
+                &[batch, keys, value_dim],
+            )?,
+            keep: mask.map_or(PaddingMask::All, PaddingMask::Mask),
+            bias: self.bias.as_ref().map(of_bias).transpose()?,
         })
     }
 }

@@ -61,19 +61,39 @@ pub fn view<'a, T: Element>(
     })
 }
 
-/// The numbers of an array whose rows follow each other.
+/// The numbers of an array whose rows follow each other, the last axis the fastest.
 ///
 /// # Errors
-/// Any other array.
+/// Any other array; one in Fortran's order, too.
 pub fn slice<'a, T: Element>(
     name: &str,
     array: &'a PyReadonlyArrayDyn<'_, T>,
 ) -> PyResult<&'a [T]> {
-    array.as_slice().map_err(|_| {
+    let numbers = array.as_slice().ok();
+    numbers.filter(|_| array.is_c_contiguous()).ok_or_else(|| {
         refused(format!(
             "`{name}` is not contiguous: pass numpy.ascontiguousarray({name})"
         ))
     })
+}
+
+/// The numbers of an array of this shape, whose axes are `axes`.
+///
+/// # Errors
+/// Another shape, or as [`slice`].
+pub fn shaped<'a, T: Element>(
+    name: &str,
+    array: &'a PyReadonlyArrayDyn<'_, T>,
+    axes: &str,
+    shape: &[usize],
+) -> PyResult<&'a [T]> {
+    let found = array.shape();
+    if found != shape {
+        return Err(refused(format!(
+            "`{name}` has the shape {found:?}, expected {shape:?}: {axes}"
+        )));
+    }
+    slice(name, array)
 }
 
 /// `numbers` as an array.

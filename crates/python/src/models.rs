@@ -43,6 +43,15 @@ const CAPTIONER: (&str, &[u8]) = (
 /// Sentences that are translated between two looks at whether someone asked to stop.
 const AT_ONCE: usize = 64;
 
+fn check_beam(beam: Option<usize>) -> PyResult<()> {
+    match beam {
+        Some(beam) if beam == 0 || beam > WIDEST_BEAM => {
+            Err(refused(format!("`beam` is not from 1 to {WIDEST_BEAM}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A model, ready for use.
 #[pyclass(frozen)]
 pub struct Model {
@@ -156,9 +165,7 @@ impl Model {
         beam: Option<usize>,
         prefix: String,
     ) -> PyResult<Vec<String>> {
-        if beam.is_some_and(|beam| beam == 0 || beam > WIDEST_BEAM) {
-            return Err(refused(format!("`beam` is not from 1 to {WIDEST_BEAM}")));
-        }
+        check_beam(beam)?;
         self.answer(py, "translate", |stopped| {
             let mut written = vec![];
             for lines in texts.chunks(AT_ONCE) {
@@ -275,13 +282,14 @@ impl Model {
         image: Picture<'_>,
         beam: Option<usize>,
     ) -> PyResult<(String, Trace)> {
+        check_beam(beam)?;
         let image = image.read(&self.role)?;
         self.answer(py, "caption", |_| {
             let Role::Captions(model) = &self.role else {
                 return Err(Refusal::Role("a captioner"));
             };
             let mut settings = model.settings().clone();
-            (settings.n_best, settings.beam) = (1, beam.unwrap_or(settings.beam).max(1));
+            (settings.n_best, settings.beam) = (1, beam.unwrap_or(settings.beam));
             let found = model.caption(&[image], &settings)?;
             let best = found.into_iter().flatten().next();
             Ok(best.map_or_else(

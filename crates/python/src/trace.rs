@@ -17,7 +17,7 @@ use regard_view::{
 };
 
 use crate::{
-    arrays::{array, refused, slice},
+    arrays::{array, refused, shaped, slice},
     threads::detached,
 };
 
@@ -87,7 +87,8 @@ impl Trace {
                 weights.shape()
             )));
         };
-        let numbers = slice("weights", &weights)?.to_vec();
+        let shape = [heads, queries.len(), keys.len()];
+        let numbers = shaped("weights", &weights, "[heads, queries, keys]", &shape)?.to_vec();
         let (queries, keys) = (Axis::from(queries), Axis::from(keys));
         let map = match normalized {
             true => AttentionMap::new(kind, queries, keys, heads, numbers),

@@ -256,6 +256,23 @@ def test_additive_attention_is_its_definition():
     np.testing.assert_allclose(context, weights @ value, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("key", random(14, 4, 2, 5)),
+        ("v", random(15, 6)),
+        ("value", random(16, 4, 2, 6)),
+        ("bias", random(17, 2, 4, 3)),
+        ("mask", np.ones((4, 2), bool)),
+        ("mask", np.ones((2, 1, 4), bool)),
+    ],
+)
+def test_additive_attention_refuses_other_shapes_of_as_many_numbers(name, given):
+    arguments = {"query": random(13, 2, 3, 5), "key": random(14, 2, 4, 5), "v": random(15, 5), "value": random(16, 2, 4, 6)}
+    with pytest.raises(ValueError, match=f"`{name}` has the shape"):
+        regard.additive_attention(**{**arguments, name: given})
+
+
 def test_scores_are_those_of_the_evaluation():
     full = regard.bleu(["the cat sat on the mat"], [["the cat sat on the mat"]])
     assert full.score == pytest.approx(100) and "tok:13a" in full.signature
@@ -272,6 +289,11 @@ def test_traces_go_to_disk_and_back(tmp_path):
     (back,) = regard.read_traces(tmp_path / "x.safetensors")
     assert back.map(0)["weights"].tolist() == [[[0.25, 0.75]]] and back.map(0)["keys"] == ["a", "b"]
     assert back.svg(0).startswith("<svg") and back.png(0)[:4] == b"\x89PNG" and back.report()
+    turned = np.asfortranarray(np.full((1, 2, 2), 0.5, np.float32))
+    with pytest.raises(ValueError, match="contiguous"):
+        trace.add("decoder.cross", 0, tokens, tokens, turned)
+    with pytest.raises(ValueError, match="`weights` has the shape"):
+        trace.add("decoder.cross", 0, [("c", 0, False)], tokens, np.ones((1, 2, 1), np.float32))
     with pytest.raises(ValueError, match="sum"):
         trace.add("self", 0, tokens, tokens, np.ones((1, 2, 2), np.float32))
     with pytest.raises(IndexError, match="no map 3"):

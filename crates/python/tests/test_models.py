@@ -55,6 +55,8 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
     for beam in (0, 2000):
         with pytest.raises(ValueError, match="beam"):
             translator.translate("a", beam=beam)
+        with pytest.raises(ValueError, match="beam"):
+            captioner.caption(SCENE, beam=beam)
     (tmp_path / "bad.safetensors").write_bytes(b"x" * 100)
     for name in ("no/such-model", str(tmp_path), str(tmp_path / "bad.safetensors")):
         with pytest.raises(ValueError):

@@ -285,6 +285,17 @@ class Plain(torch.nn.Module):
         return self.last(y, y, y, average_attn_weights=False, key_padding_mask=padding)
 
 
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_a_module_that_adds_keys_of_its_own_is_named(option):
+    layer = torch.nn.MultiheadAttention(32, 4, batch_first=True, **{option: True}).eval()
+    x = torch.randn(2, 5, 32)
+    with regard.record(layer) as seen, torch.no_grad():
+        layer(x, x, x)
+    (one,) = seen.maps
+    with pytest.raises(ValueError, match="add_bias_kv"):
+        one.weights()
+
+
 @pytest.mark.parametrize("padded", [False, True])
 def test_plain_modules_are_recorded(padded):
     torch.manual_seed(0)

@@ -18,6 +18,7 @@ use regard_view::Heatmap;
 use regard_view::chart::{Chart, Series};
 use regard_view::training::{Along, Plot, plots as plots_of};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -134,8 +135,9 @@ impl From<Unanswered> for Refusal {
                 return Self(StatusCode::UNPROCESSABLE_ENTITY, sentence);
             }
             Unanswered::Full => "too many inputs wait for the model: try again in a moment",
+            Unanswered::Waited => "other inputs kept the model busy: try again in a moment",
             Unanswered::Timeout => {
-                "the model is still at work: its trace will be in the list when it is done"
+                "the model is still at work: the trace of a look that is kept will be in the list when it is done"
             }
             Unanswered::Stopped => "the model has stopped: start the server again",
         };
@@ -167,6 +169,10 @@ pub fn routes() -> Router<Arc<App>> {
         .route("/api/explain/{name}", get(explain))
         .route("/api/look", post(look))
         .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is no such page".to_owned()) })
+        .method_not_allowed_fallback(|| async {
+            let sentence = "this address is there, but not for this method".to_owned();
+            Refusal(StatusCode::METHOD_NOT_ALLOWED, sentence)
+        })
 }
 
 /// The page, and views as files. A page without a server draws these by itself.
@@ -254,12 +260,24 @@ struct Of {
     asked: Request,
 }
 
+/// What an address names; a wrong one is refused in a sentence, as all else is.
+struct At<T>(T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for At<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
+        let named = Path::from_request_parts(parts, app).await;
+        let Path(named) = named.map_err(|rejection: PathRejection| bad(rejection.body_text()))?;
+        Ok(Self(named))
+    }
+}
+
 impl FromRequestParts<Arc<App>> for Of {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refusal> {
-        let id = Path::from_request_parts(parts, app).await;
-        let Path(id) = id.map_err(|rejection: PathRejection| bad(rejection.body_text()))?;
+        let At(id) = At::from_request_parts(parts, app).await?;
         let entry = app.entry(id)?;
         let asked = Query::from_request_parts(parts, app).await;
         let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
@@ -440,7 +458,7 @@ fn chosen(asked: &Request, map: &AttentionMap) -> Result<Vec<usize>, Refusal> {
     data::indices(&asked.chosen, length, what).map_err(bad)
 }
 
-async fn image(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+async fn image(State(app): State<Arc<App>>, At(id): At<u64>) -> Result<Response, Refusal> {
     let entry = app.entry(id)?;
     app.compute(move || {
         let none = || Refusal(StatusCode::NOT_FOUND, "this trace has no image".to_owned());
@@ -557,17 +575,18 @@ async fn table(
     let body = taken(body)?;
     let table: Table = serde_json::from_slice(&body)
         .map_err(|error| bad(format!("the table is not as expected: {error}")))?;
-    let cells = table.rows.len().saturating_mul(table.columns.len());
-    if cells != table.values.len() || cells > MOST_SIDE * MOST_SIDE {
+    let (rows, columns) = (table.rows.len(), table.columns.len());
+    if rows.max(columns) > MOST_SIDE || rows * columns != table.values.len() {
         return Err(bad(format!(
-            "{} values for {} rows and {} columns; expected one for each pair",
+            "{} values for {rows} rows and {columns} columns; expected one for each pair, and at most {MOST_SIDE} of either",
             table.values.len(),
-            table.rows.len(),
-            table.columns.len()
         )));
     }
     app.compute(move || {
-        let heatmap = Heatmap::table(table.rows, table.columns, table.values).titled(table.title);
+        let names = |all: &[String]| all.iter().map(|one| data::name(one)).collect();
+        let (rows, columns) = (names(&table.rows), names(&table.columns));
+        let title = data::shown(&table.title, 200);
+        let heatmap = Heatmap::table(rows, columns, table.values).titled(title);
         let heatmap = match table.signed {
             true => heatmap.signed(),
             false => heatmap,
@@ -749,7 +768,7 @@ async fn generation_file(Of { app, entry, asked }: Of) -> Result<Response, Refus
 }
 
 /// The tree of the search that found a trace.
-async fn generation(State(app): State<Arc<App>>, Path(id): Path<u64>) -> Result<Response, Refusal> {
+async fn generation(State(app): State<Arc<App>>, At(id): At<u64>) -> Result<Response, Refusal> {
     let asked = searched(&*app.entry(id)?)?;
     app.compute(move || Ok(Json(asked.tree()).into_response()))
         .await
@@ -772,7 +791,7 @@ async fn worked(app: &App, name: String, options: Options) -> Result<Explained, 
 
 async fn explain(
     State(app): State<Arc<App>>,
-    Path(name): Path<String>,
+    At(name): At<String>,
     options: Options,
 ) -> Result<Response, Refusal> {
     Ok(Json(worked(&app, name, options).await?).into_response())
@@ -781,7 +800,7 @@ async fn explain(
 /// The picture of a worked example; a page has its numbers below it.
 async fn explained_file(
     State(app): State<Arc<App>>,
-    Path((name, format)): Path<(String, Format)>,
+    At((name, format)): At<(String, Format)>,
     options: Options,
 ) -> Result<Response, Refusal> {
     let Explained {
@@ -807,7 +826,7 @@ struct OneQuery {
 /// One query with its keys and values: the model of a look reads its input again.
 async fn query_keys(
     State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
+    At(id): At<u64>,
     asked: Result<Query<OneQuery>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(asked) = asked.map_err(|rejection| bad(rejection.body_text()))?;
@@ -878,10 +897,7 @@ fn gradient_of<'a>(entry: &'a Entry, map: &AttentionMap) -> Result<&'a GradientM
 }
 
 /// The output, and of each head the sum of its gradient times attention: what the output loses, to first order, without the head.
-async fn all_gradients(
-    State(app): State<Arc<App>>,
-    Path(id): Path<u64>,
-) -> Result<Response, Refusal> {
+async fn all_gradients(State(app): State<Arc<App>>, At(id): At<u64>) -> Result<Response, Refusal> {
     let entry = gradients(&app, app.entry(id)?).await?;
     app.compute(move || {
         let mut heads = vec![];

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use regard_trace::diagnose::{HeadDiagnostics, heads, report};
 use regard_trace::{AttentionMap, Axis, Image, LongMap, LongTrace, Mask, Region, Tokens, Trace};
 use regard_view::image::Outline;
-use regard_view::label::visible;
+use regard_view::label::{beginning, visible};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -188,10 +188,7 @@ pub fn shown(text: &str, most: usize) -> String {
     if text.is_empty() {
         return String::new();
     }
-    match text.char_indices().nth(most) {
-        None => visible(text),
-        Some((end, _)) => format!("{}…", visible(&text[..end])),
-    }
+    beginning(text, most)
 }
 
 /// A trace in the list.

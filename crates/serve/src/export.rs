@@ -14,7 +14,7 @@ use regard_view::svg::{self, SvgOptions};
 use regard_view::tree::{self, Fate, Proposal};
 use serde::Deserialize;
 
-use crate::data::{Asked, Direction, Entry, Heads, Pool, sums, window};
+use crate::data::{self, Asked, Direction, Entry, Heads, Pool, sums, window};
 use crate::standalone;
 
 /// Maps with more weights than this are pictures in a page, not data.
@@ -282,7 +282,7 @@ pub fn tree(
             },
         });
     }
-    let title = crate::data::shown(title, 200);
+    let title = data::shown(title, 200);
     finished(format, &title, tree::svg(&title, &drawn), &text)
 }
 
@@ -329,6 +329,7 @@ fn largest(heatmap: &Heatmap) -> String {
         .map(|&place| {
             let (row, column) = (place / columns, place % columns);
             let (row, column) = (&heatmap.rows()[row], &heatmap.columns()[column]);
+            let (row, column) = (data::name(row), data::name(column));
             format!("{:.4}  {row} → {column}\n", value(&place))
         });
     lines.collect()

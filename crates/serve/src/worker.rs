@@ -1,8 +1,9 @@
 //! The model's thread: a queue of bounded length, and answers that nobody has to wait for. Where there are no threads, who asks waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -16,6 +17,9 @@ pub enum Unanswered {
     /// A sentence of the model.
     Refused(String),
     Full,
+    /// It took too long for the work to begin; it will not be done.
+    Waited,
+    /// The work has begun, and takes too long.
     Timeout,
     Stopped,
 }
@@ -94,11 +98,14 @@ impl Worker {
             }
         };
         let (answer, answered) = oneshot::channel();
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
         let job = move |model: &mut dyn Model| {
             // Who asked has gone, or has been told that it takes too long.
             if answer.is_closed() {
                 return;
             }
+            begins.store(true, Ordering::Relaxed);
             let done = catch_unwind(AssertUnwindSafe(|| work(model))).unwrap_or_else(|_| {
                 Err("the model failed on this input; change it, and report the input to the model's authors".to_owned())
             });
@@ -111,7 +118,8 @@ impl Worker {
         match tokio::time::timeout(timeout, answered).await {
             Ok(Ok(done)) => done.map_err(Unanswered::Refused),
             Ok(Err(_)) => Err(Unanswered::Stopped),
-            Err(_) => Err(Unanswered::Timeout),
+            Err(_) if begun.load(Ordering::Relaxed) => Err(Unanswered::Timeout),
+            Err(_) => Err(Unanswered::Waited),
         }
     }
 }

@@ -516,8 +516,19 @@ fn wrong_requests_are_told_what_is_wrong() {
             answer.text()
         );
     }
-    assert_eq!(server.get("/api/trace/x/overview").status, 400);
-    assert_eq!(server.ask("POST", "/api/traces", &[], b"").status, 405);
+    for path in [
+        "/api/trace/x/overview",
+        "/api/trace/x/image",
+        "/api/trace/x/generation",
+        "/api/explain/dot/picture/gif",
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.text());
+        assert!(answer.json()["error"].is_string(), "{path}");
+    }
+    let answer = server.ask("POST", "/api/traces", &[], b"");
+    assert_eq!(answer.status, 405);
+    assert!(answer.json()["error"].is_string());
     assert_eq!(server.get("/../Cargo.toml").status, 404);
 }
 
@@ -875,6 +886,28 @@ fn a_table_of_the_page_becomes_a_file() {
         wrong.text()
     );
     assert_eq!(file("{}").status, 400);
+    // Neither many names without numbers nor a long one beside many make a large file.
+    let columns = |count: usize| vec![r#""c""#; count].join(",");
+    let wide = format!(
+        r#"{{"title":"","rows":[],"columns":[{}],"values":[],"format":"svg"}}"#,
+        columns(2000)
+    );
+    let refused = file(&wide);
+    assert_eq!(refused.status, 400);
+    assert!(
+        refused.text().contains("at most 1024"),
+        "{}",
+        refused.text()
+    );
+    let long = format!(
+        r#"{{"title":"","rows":["{}"],"columns":[{}],"values":[{}],"format":"svg"}}"#,
+        "x".repeat(100_000),
+        columns(1000),
+        vec!["0.5"; 1000].join(",")
+    );
+    let drawn = file(&long);
+    assert_eq!(drawn.status, 200);
+    assert!(drawn.text().len() < 1_000_000, "{}", drawn.text().len());
 }
 
 #[test]

@@ -210,6 +210,20 @@ pub enum TraceError {
          show it"
     )]
     Long,
+    /// The description of a long trace, with the tokens of its texts, is longer than the room for it.
+    #[error(
+        "{path}: {bytes} bytes for the tokens of the texts and their maps, more than the {limit} of a long trace; \
+         give a shorter text",
+        path = .path.display()
+    )]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The length of the description.
+        bytes: u64,
+        /// The largest length.
+        limit: u64,
+    },
     /// A number of a long trace is not possible.
     #[error("long trace, layer {layer}, head {head}: {reason}")]
     LongHead {

@@ -303,6 +303,25 @@ fn words_nobody_looked_at_are_named() {
     );
 }
 
+#[test]
+fn of_many_cells_nobody_looked_at_ten_are_named() {
+    let cells = Axis::Image {
+        prefix: Tokens::default(),
+        rows: 14,
+        columns: 14,
+    };
+    let mut weights = vec![0.0; 196];
+    weights[195] = 1.0;
+    let map = AttentionMap::new(Kind::Cross, Tokens::from_words("dog"), cells, 1, weights).unwrap();
+    let summary = report::summary(&Trace::new("m", "a.png", "dog").with_map(map));
+    let last = summary.last().unwrap();
+    assert!(
+        last.starts_with("hardly looked at by the decoder: `(0, 0)`, `(0, 1)`, ")
+            && last.ends_with(", `(0, 9)` and 185 more"),
+        "{last}"
+    );
+}
+
 /// Queries and keys in order: 4 orthogonal directions, long enough to be told apart.
 fn healthy() -> Vec<f32> {
     (0..16)

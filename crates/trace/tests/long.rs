@@ -216,6 +216,11 @@ fn what_cannot_be_kept_is_refused_by_name() {
     ] {
         assert!(matches!(create(map), Err(TraceError::Description { .. })));
     }
+    // A quotation mark takes four bytes of the header, which may have 100 million.
+    let source = "\"".repeat(26_000_000);
+    let map = LongMap::new(0, vec![0], vec![0], 4);
+    let error = LongWriter::create(&path, "m", source, tokens(), vec![map]).unwrap_err();
+    assert!(matches!(error, TraceError::TooLong { .. }), "{error}");
     let mut writer = create(LongMap::new(4, vec![7], vec![0], 1)).unwrap();
     let sinks = [0.5];
     let sink = Attention {

@@ -174,6 +174,9 @@ pub enum CompareError {
         /// What its model does.
         second_task: &'static str,
     },
+    /// A language model, whose loss depends on how its tokens cut the text.
+    #[error("{}: trains a language model, and losses of tokens are not those of other tokens; train each, and compare their bits per byte: `regard evaluate --model RUN --text FILE`", .0.display())]
+    LanguageModel(PathBuf),
     /// Different texts to judge by.
     #[error("{} and {} name different {part} data; expected the same, as scores on different text say nothing of each other", first.display(), second.display())]
     Texts {
@@ -220,6 +223,10 @@ pub enum CompareError {
 /// # Errors
 /// Whatever [`CompareError`] names.
 pub fn judged_by(registry: &Registry, contenders: &[Contender]) -> Result<Split, CompareError> {
+    let models_text = |contender: &&Contender| contender.recipe.data.text.is_some();
+    if let Some(contender) = contenders.iter().find(models_text) {
+        return Err(CompareError::LanguageModel(contender.path.clone()));
+    }
     for (index, second) in contenders.iter().enumerate() {
         for first in &contenders[..index] {
             let (first_path, second_path) = (first.path.clone(), second.path.clone());

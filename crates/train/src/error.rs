@@ -90,11 +90,18 @@ pub enum TrainError {
         /// All names.
         names: Vec<String>,
     },
-    /// Nothing is left after filtering.
+    /// There is no image to train on, or none that can be read.
     #[error(
-        "no sentence pair is left to train on: {0} were read, all were dropped by [data.filter]"
+        "{key}: no image is left to train on, {broken} that cannot be read were left out; expected {expected}"
     )]
-    NothingKept(usize),
+    NoImages {
+        /// The key that names the images.
+        key: &'static str,
+        /// How many were left out.
+        broken: usize,
+        /// What is needed.
+        expected: &'static str,
+    },
     /// The tokenizers could not be learned.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -149,9 +156,24 @@ pub enum TrainError {
         "{}: its training data have changed since the run began; restore them, or begin a new run with training.start", .0.display()
     )]
     OtherData(PathBuf),
+    /// The epoch of a checkpoint has other batches now, or no more than were done.
+    #[error(
+        "{}: was saved after {position} batches of an epoch, which has other batches now; expected [batch], data.filter, training.seed and model.context as they were: change them where an epoch begins, or begin a new run with training.start", path.display()
+    )]
+    OtherBatches {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Batches done.
+        position: usize,
+    },
     /// The processes cannot work together.
     #[error(transparent)]
     Ranks(#[from] RanksError),
+    /// A run whose recipe is gone.
+    #[error(
+        "{}: holds last.safetensors but no recipe.toml, without which the run cannot go on; restore the recipe, or begin a new run in another folder", .0.display()
+    )]
+    NoRecipe(PathBuf),
     /// There is nothing to resume.
     #[error("{}: no last.safetensors to resume from; expected the folder of a `regard train` run", .0.display())]
     NothingToResume(PathBuf),

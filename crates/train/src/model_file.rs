@@ -74,6 +74,11 @@ pub enum ModelFileError {
         /// Its size.
         bytes: u64,
     },
+    /// The state of training in place of a model.
+    #[error(
+        "{0}: a checkpoint, from which `regard train --resume` goes on; expected the run folder that it is in, or the model.safetensors or best.safetensors there"
+    )]
+    Checkpoint(String),
     /// The safetensors container or its weights are wrong.
     #[error("{name}: {source}")]
     Weights {
@@ -378,11 +383,16 @@ fn open<T>(
     let result = match about.is_file() {
         true => read(&mut file, about.len()),
         false => {
-            // The size of a pipe is not known.
+            // The size of a pipe is not known. What does not begin as such a file does is not read to its end.
             let mut bytes = vec![];
-            file.take(LARGEST)
-                .read_to_end(&mut bytes)
-                .map_err(refused)?;
+            let take = |most, bytes: &mut Vec<u8>| {
+                let read = (&file).take(most).read_to_end(bytes);
+                read.map_err(refused)
+            };
+            take(9, &mut bytes)?;
+            if weights::is_beginning(&bytes) {
+                take(LARGEST, &mut bytes)?;
+            }
             read(&mut bytes.as_slice(), bytes.len() as u64)
         }
     };

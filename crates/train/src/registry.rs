@@ -36,7 +36,10 @@ use crate::{
     detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
-    learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
+    learner::{
+        self, Event, Run, Summary, checkpoint::PROGRESS, folder::RunFolder, session::Session,
+        start::Start,
+    },
     model_file::{self, Header, Metadata, ModelFileError},
     question_answerer::QuestionAnswerer,
     ranks::Ranks,
@@ -314,7 +317,7 @@ impl Registry {
     /// The recipe of the run in `folder`, as [`load`](Self::load) reads it. Rank 0 alone reads the folder.
     ///
     /// # Errors
-    /// As [`load`](Self::load); [`TrainError::NothingToResume`] without a recipe.
+    /// As [`load`](Self::load); [`TrainError::NoRecipe`] or [`TrainError::NothingToResume`] without a recipe.
     pub fn recipe_of(
         &self,
         folder: &Path,
@@ -323,7 +326,12 @@ impl Registry {
     ) -> Result<Recipe, TrainError> {
         let path = folder.join(learner::RECIPE);
         let text = match ranks.is_first() {
-            true if !path.exists() => return Err(TrainError::NothingToResume(folder.to_owned())),
+            true if !path.exists() => {
+                return Err(match folder.join(learner::LAST).exists() {
+                    true => TrainError::NoRecipe(folder.to_owned()),
+                    false => TrainError::NothingToResume(folder.to_owned()),
+                });
+            }
             true => read_text(&path)?,
             false => String::new(),
         };
@@ -383,6 +391,9 @@ impl Registry {
         name: &str,
         device: &Device,
     ) -> Result<(T::Model, T::Description), ModelFileError> {
+        if metadata.contains_key(PROGRESS) {
+            return Err(ModelFileError::Checkpoint(name.to_owned()));
+        }
         let (task, description) = self.describe::<T>(&metadata, name)?;
         filled(task, description, arrays, name, device)
     }

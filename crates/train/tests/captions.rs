@@ -244,6 +244,41 @@ fn captions_of_files_are_learned() {
 }
 
 #[test]
+fn captions_that_cannot_be_learned_from_are_refused() {
+    let folder = tempdir().unwrap();
+    let captions = coco(folder.path());
+    let images = folder.path().display().to_string();
+    let data = format!(
+        "[data.captions]\ntrain = {captions:?}\ntrain_images = {images:?}\nsize = 16\n[data.vocabulary]\nsize = 300\n"
+    );
+    let run = folder.path().join("run");
+    let refused = |overrides: &[&str]| {
+        let started = train(&recipe(&data, overrides), &run, None, false);
+        assert!(!run.exists(), "a failed start leaves no run");
+        started.unwrap_err().to_string()
+    };
+    let message = refused(&["data.filter.max_tokens=1"]);
+    assert!(
+        message.contains("data.filter.max_tokens: found 1, but all 12 captions are longer"),
+        "{message}"
+    );
+    let message = refused(&[
+        "data.captions.test=nowhere.json",
+        "data.captions.test_images=nowhere",
+    ]);
+    assert!(message.contains("nowhere.json: cannot read"), "{message}");
+    let text = fs::read_to_string(&captions).unwrap();
+    let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    file["annotations"] = json!([]);
+    fs::write(&captions, file.to_string()).unwrap();
+    let message = refused(&[]);
+    assert!(
+        message.contains("data.captions.train: no image is left") && message.contains("captions"),
+        "{message}"
+    );
+}
+
+#[test]
 fn what_a_captioner_cannot_learn_from_is_refused() {
     let refused = |data: &str| {
         let text = format!("{MODEL}{data}");

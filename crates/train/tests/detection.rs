@@ -180,10 +180,20 @@ fn a_resumed_run_makes_the_same_updates() {
     let (_, stopped) = train(&recipe, &parts, Some(2), false).unwrap();
     assert_eq!((stopped.reason, stopped.step), (Reason::Interrupted, 2));
     train(&recipe, &parts, None, true).unwrap();
-    let [found, whole] = [parts, whole].map(|run| weights::collect(open(&run).model()));
+    let again = Run {
+        folder: &parts,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let [found, whole] = [&parts, &whole].map(|run| weights::collect(open(run).model()));
     for (name, array) in &found {
         assert!(whole[name] == *array, "{name} differs");
     }
+    // Keys of the model that are changed are those of the model that goes on.
+    let overrides = ["model.queries=5".to_owned()];
+    let refused = Registry::default().resume(&overrides, &again, &mut |_| {});
+    assert!(matches!(refused, Err(TrainError::Weights(_))));
 }
 
 /// Images of noise with COCO's file of their objects, in `folder`.
@@ -279,6 +289,31 @@ fn files_that_are_wrong_are_refused() {
         file["images"][1]["width"] = json!(40);
     });
     assert!(refused("train", &size).contains("1.png"));
+    // Test images are looked at before training.
+    let message = refused("test", &other);
+    assert!(message.contains("the list of classes"), "{message}");
+    let message = refused("test", &["nowhere", "nowhere.json"].map(PathBuf::from));
+    assert!(message.contains("nowhere.json: cannot read"), "{message}");
+
+    let refused = |overrides: &[&str]| {
+        let text = of_files(&[("train", &train_files)]);
+        let started = train(&parse(&text, overrides), &run, None, false);
+        started.unwrap_err().to_string()
+    };
+    // Its first image has an object and a crowd.
+    let message = refused(&["model.queries=1"]);
+    assert!(
+        message.contains("1.png is 2; expected at most 1, model.queries"),
+        "{message}"
+    );
+    for name in ["0.png", "1.png"] {
+        fs::write(train_files[0].join(name), "no image").unwrap();
+    }
+    let message = refused(&["data.objects.broken=skip"]);
+    assert!(
+        message.contains("no image is left to train on, 2 that cannot be read"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -296,7 +331,10 @@ fn keys_that_do_not_fit_are_refused() {
     let images = refused("[data.scenes]\n[data.images]\ntrain = \"x\"");
     assert!(images.contains("data.images") && images.contains("a detector of objects"));
     let bleu = refused("[data.scenes]\n[validation]\nmeasure = \"bleu\"");
-    assert!(bleu.contains("validation.measure"), "{bleu}");
+    assert!(
+        bleu.contains("validation.measure: found \"bleu\""),
+        "{bleu}"
+    );
     let few = MODEL.replace("queries = 4", "queries = 1");
     let few = Registry::default().parse(&format!("{few}{SCENES}"), "detr.toml", &[]);
     let message = few.unwrap_err().to_string();

@@ -15,7 +15,7 @@ use regard_models::{
     image::DetrConfig,
     lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore},
-    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig},
+    sentence::{LstmConfig, LstmnConfig, SelfAttentiveConfig, TransformerClassifierConfig},
     seq2seq::Cell,
     transformer::Positions,
 };
@@ -118,10 +118,13 @@ fn models() -> Vec<(String, Vec<u8>)> {
 /// The file of a model that translates.
 fn model(model: Model, tokenizers: TokenizerPair) -> (String, Vec<u8>) {
     let (registry, device) = (Registry::default(), Device::flex());
+    let mut translate = recipe::Translation::default();
+    // One of the models has room for 40 tokens, one of them a mark.
+    (translate.max_source_tokens, translate.max_length.absolute) = (39, 39);
     let mut description = Description {
         model,
         tokenizers,
-        translate: recipe::Translation::default(),
+        translate,
         languages: Languages {
             source: "en".into(),
             target: "de".into(),
@@ -362,6 +365,59 @@ fn a_mutated_detector_file_is_read_or_refused() {
         }
     }
     assert!(opened > 10 && refused > 300, "{opened}, {refused}");
+}
+
+/// A model with learned positions reads and writes no more tokens than it has positions for.
+#[test]
+fn lengths_beyond_the_positions_are_refused() {
+    let config = TransformerConfig {
+        positions: Positions::Learned,
+        max_length: 40,
+        ..TransformerConfig::tiny()
+    };
+    let kind = "transformer";
+    let config = Box::new(config);
+    let (_, file) = model(Model { kind, config }, tokenizers());
+    let (arrays, metadata) = weights::from_bytes(&file).unwrap();
+    for key in ["max_source_tokens", "absolute"] {
+        let mut metadata = metadata.clone();
+        let settings = metadata.get_mut("regard.translate").unwrap();
+        *settings = settings.replace(&format!("\"{key}\":39"), &format!("\"{key}\":40"));
+        let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
+        let message = open(&bytes, "file").map(|_| ()).unwrap_err().to_string();
+        let expected = format!("{key}: found 40; expected at most 39");
+        assert!(
+            message.starts_with("file: ") && message.contains(&expected),
+            "{message}"
+        );
+    }
+
+    let (registry, device) = (Registry::default(), Device::flex());
+    let model = Model {
+        kind: "transformer-classifier",
+        config: Box::new(TransformerClassifierConfig::tiny()),
+    };
+    // Positions for 16 tokens, two of them marks.
+    for (max_tokens, fits) in [(14, true), (15, false)] {
+        let description = sentence_classifier::Description {
+            model: model.clone(),
+            tokenizers: tokenizers(),
+            labels: vec!["bad".into(), "good".into()],
+            max_tokens,
+        };
+        let task = registry.task_of::<Classification>(&model).unwrap();
+        let arrays = weights::collect(&task.init(&description, 1, &device).unwrap());
+        let half = Storage::F16;
+        let bytes = registry.to_bytes::<Classification>(&model, &arrays, &description, half);
+        let opened = registry.from_bytes::<Classification>(&bytes.unwrap(), "file", &device);
+        match opened {
+            Ok(_) => assert!(fits, "{max_tokens}"),
+            Err(error) => {
+                let expected = "max_tokens: found 15; expected at most 14";
+                assert!(!fits && error.to_string().contains(expected), "{error}");
+            }
+        }
+    }
 }
 
 /// Each size of a description is made vast in turn: the error names the size, or the weight whose size differs, and nothing was

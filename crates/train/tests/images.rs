@@ -187,6 +187,39 @@ fn broken_images_are_an_error_or_left_out() {
 }
 
 #[test]
+fn what_is_wrong_with_the_images_is_told_before_training() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    let refused = |recipe: &Recipe| {
+        let message = train(recipe, &run, None, false).unwrap_err().to_string();
+        assert!(!run.exists(), "a failed start leaves no run");
+        message
+    };
+    let message = refused(&recipe(folder.path(), &["data.images.valid_share=0.99"]));
+    assert!(
+        message.contains("data.images.valid_share: 0.99 leaves none of 40 images"),
+        "{message}"
+    );
+    let message = refused(&recipe(folder.path(), &["data.images.test=nowhere"]));
+    assert!(message.contains("nowhere: cannot read"), "{message}");
+    let broken = recipe(folder.path(), &["data.images.broken=skip"]);
+    for class in ["up", "down"] {
+        for file in fs::read_dir(folder.path().join("train").join(class)).unwrap() {
+            fs::write(file.unwrap().path(), "no image").unwrap();
+        }
+    }
+    let message = refused(&broken);
+    assert!(
+        message.contains("no image is left to train on, 40 that cannot be read"),
+        "{message}"
+    );
+    let other = recipe(folder.path(), &[]);
+    fs::create_dir(folder.path().join("test/left")).unwrap();
+    let message = refused(&other);
+    assert!(message.contains("\"left\""), "{message}");
+}
+
+#[test]
 fn binary_files_are_read_and_other_classes_refused() {
     let folder = tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -83,6 +83,18 @@ fn train(
     }
 }
 
+/// Goes on with the run in `folder` with other settings.
+fn resume_with(folder: &Path, overrides: &[&str]) -> Result<Summary, TrainError> {
+    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    Registry::default().resume(&overrides, &run, &mut |_| {})
+}
+
 /// The lines of `metrics.jsonl` without what depends on the clock.
 fn metrics(folder: &Path) -> Vec<serde_json::Value> {
     fs::read_to_string(folder.join("metrics.jsonl"))
@@ -143,6 +155,77 @@ fn an_interrupted_run_goes_on_exactly() {
             assert_eq!(content(&whole), content(&parts), "{name}: {file}");
         }
     }
+}
+
+#[test]
+fn other_batches_are_refused_in_the_middle_of_an_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let [middle, end] = ["middle", "end"].map(|name| folder.path().join(name));
+    // Ten batches an epoch.
+    let recipe = recipe(&["training.epochs=2"]);
+    train(&recipe, &middle, Some(4), false).unwrap();
+    let (last, settings) = (middle.join("last.safetensors"), middle.join("recipe.toml"));
+    let [saved, written] = [&last, &settings].map(|file| fs::read(file).unwrap());
+    let refused = |overrides: &[&str]| {
+        let error = resume_with(&middle, overrides).unwrap_err().to_string();
+        for part in ["last.safetensors", "batches", "[batch]"] {
+            assert!(error.contains(part), "{overrides:?}: {error}");
+        }
+        assert_eq!(fs::read(&settings).unwrap(), written, "{overrides:?}");
+    };
+    // Two batches, ten others, ten of which the sentences are put together in another way.
+    for setting in ["batch.sentences=256", "batch.sentences=31", "batch.pool=10"] {
+        refused(&[setting]);
+    }
+    // A damaged file.
+    let (arrays, mut metadata) = weights::from_bytes(&saved).unwrap();
+    let progress = metadata.get_mut("regard.training").unwrap();
+    assert!(progress.contains("\"position\":4,"), "{progress}");
+    *progress = progress.replace("\"position\":4,", "\"position\":4000,");
+    let damaged = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
+    fs::write(&last, damaged).unwrap();
+    refused(&[]);
+    fs::write(&last, saved).unwrap();
+    assert_eq!(resume_with(&middle, &[]).unwrap().step, 20);
+
+    // Where an epoch begins, others are as good.
+    train(&recipe, &end, Some(10), false).unwrap();
+    let ended = resume_with(&end, &["batch.sentences=256"]).unwrap();
+    assert_eq!((ended.reason, ended.step), (Reason::Limit, 12));
+}
+
+#[test]
+fn the_last_update_of_an_epoch_is_one_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["training.epochs=2", "data.synthetic.sentences=64"]);
+    train(&recipe, &folder.path().join("run"), None, false).unwrap();
+    let epochs: Vec<u64> = metrics(&folder.path().join("run"))
+        .iter()
+        .filter(|line| line["kind"] == "train")
+        .map(|line| line["epoch"].as_u64().unwrap())
+        .collect();
+    assert_eq!(epochs, [1, 1, 2, 2]);
+}
+
+#[test]
+fn test_text_is_looked_at_before_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("text"), "a b\nb a\n").unwrap();
+    let text = Some(path("text"));
+    let mut recipe = recipe(&["training.epochs=1"]);
+    let data = &mut recipe.data;
+    data.synthetic = None;
+    (data.train_source, data.train_target) = (text.clone(), text.clone());
+    (data.valid_source, data.valid_target) = (text.clone(), text);
+    (data.test_source, data.test_target) = (Some(path("none.en")), Some(path("none.de")));
+    let error = train(&recipe, &path("run"), None, false).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("none.") && error.contains("cannot read"),
+        "{error}"
+    );
+    assert!(!path("run").exists());
 }
 
 #[test]
@@ -380,6 +463,9 @@ fn a_folder_that_holds_a_run_is_not_overwritten() {
         train(&recipe, &empty, None, true),
         Err(TrainError::NothingToResume(_))
     ));
+    fs::remove_file(run.join("recipe.toml")).unwrap();
+    let error = train(&recipe, &run, None, true).unwrap_err().to_string();
+    assert!(error.contains("no recipe.toml"), "{error}");
 }
 
 /// What a start that fails leaves: nothing in a folder that it made, and a folder that was there free for another start.
@@ -457,6 +543,27 @@ fn damaged_checkpoints_are_refused() {
         error.contains("last.safetensors") && error.contains("safetensors"),
         "{error}"
     );
+    // The optimizer's numbers are those of a weight of another shape, or of none.
+    let (arrays, metadata) = weights::from_bytes(&whole).unwrap();
+    let mut names = arrays.keys();
+    let name = names.find_map(|key| key.strip_prefix("optimizer.first."));
+    let name = name.unwrap();
+    let (mut reshaped, mut renamed) = (arrays.clone(), arrays.clone());
+    for slot in ["first", "second"].map(|slot| format!("optimizer.{slot}.{name}")) {
+        let array = renamed.remove(&slot).unwrap();
+        renamed.insert(format!("{slot}.other"), array);
+        let number = weights::Array {
+            shape: vec![1; 4],
+            values: vec![0.0],
+        };
+        reshaped.insert(slot, number);
+    }
+    for (arrays, expected) in [(reshaped, "as the weight has"), (renamed, "no such weight")] {
+        let bytes = weights::to_bytes(&arrays, metadata.clone(), weights::Storage::F32).unwrap();
+        fs::write(&last, bytes).unwrap();
+        let error = train(&recipe, &run, None, true).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(expected), "{error}");
+    }
     // A model file is not a checkpoint.
     fs::copy(run.join("model.safetensors"), &last).unwrap();
     let error = train(&recipe, &run, None, true).unwrap_err().to_string();

@@ -309,8 +309,17 @@ fn wrong_data_are_refused() {
     };
     let rare = train(&["data.questions.min_answers=100"]);
     assert!(rare.contains("the number of answers is 0"), "{rare}");
+    let test = "data.questions.test={images=\"x\", questions=\"nowhere.json\", annotations=\"y\"}";
+    let unread = train(&[test]);
+    assert!(unread.contains("nowhere.json: cannot read"), "{unread}");
     fs::write(folder.path().join("000000000002.jpg"), b"no image").unwrap();
     assert!(train(&[]).contains("000000000002.jpg"));
+    fs::write(folder.path().join("000000000001.jpg"), b"no image").unwrap();
+    let none = train(&["data.questions.broken=skip"]);
+    assert!(
+        none.contains("data.questions.train: no image is left to train on, 2 that cannot be read"),
+        "{none}"
+    );
     fs::write(folder.path().join("questions.json"), b"{\"questions\": 3}").unwrap();
     assert!(train(&[]).contains("questions.json"));
 }

@@ -61,7 +61,7 @@ pub enum ChoiceError {
         there: Vec<String>,
     },
     /// The attention has no such layer.
-    #[error("{map} has no layer {}; its layers are {}", wanted + 1, numbers(there))]
+    #[error("{map}: the model has no layer {}; its layers are {}", wanted + 1, numbers(there))]
     Layer {
         /// The name of the maps.
         map: String,
@@ -71,7 +71,7 @@ pub enum ChoiceError {
         there: Vec<usize>,
     },
     /// The layer has no such head.
-    #[error("{map} has no head {}; its heads are 1 to {heads}", wanted + 1)]
+    #[error("{map}: the model has no head {}; its heads are 1 to {heads}", wanted + 1)]
     Head {
         /// The name of the map.
         map: String,

@@ -62,6 +62,20 @@ pub fn visible(text: &str) -> String {
     out
 }
 
+/// The first `most` characters of a text, [`visible`], with an ellipsis if there are more.
+///
+/// ```
+/// use regard_view::label::beginning;
+/// assert_eq!(beginning("a\tb", 3), r"a\tb");
+/// assert_eq!(beginning("attention", 3), "att…");
+/// ```
+pub fn beginning(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => visible(text),
+        Some((end, _)) => format!("{}…", visible(&text[..end])),
+    }
+}
+
 fn push_escaped(out: &mut String, c: char) {
     let code = u32::from(c);
     if code < 0x80 {

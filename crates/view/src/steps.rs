@@ -15,7 +15,7 @@
 
 use std::fmt::Write;
 
-use crate::chart::ticks::Axis;
+use crate::chart::ticks::{Axis, drawn};
 use crate::colour::{Ramp, Rgb};
 use crate::label::{number, visible};
 use crate::svg::xml::{
@@ -129,14 +129,8 @@ impl Panel {
     /// The numbers that an axis can hold.
     fn values(&self) -> impl Iterator<Item = f64> {
         let cells = self.cells.iter().flatten().filter_map(|cell| *cell);
-        let drawn = cells.filter(|value| value.abs() <= LARGEST);
-        drawn.map(|value| {
-            if value.abs() < LEAST_DRAWN {
-                0.0
-            } else {
-                value
-            }
-        })
+        let finite = cells.filter(|value| value.abs() <= LARGEST);
+        finite.map(drawn)
     }
 }
 
@@ -184,9 +178,6 @@ const BELOW: &str = "#c8743a";
 
 /// Largest number drawn: differences of larger ones leave the range of `f64`.
 const LARGEST: f64 = 1e150;
-
-/// Smaller numbers are drawn as 0: the steps of an axis between them leave the range of `f64`.
-const LEAST_DRAWN: f64 = 1e-150;
 
 /// Decimals of a number in the picture.
 const DIGITS: u8 = 3;

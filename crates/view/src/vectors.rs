@@ -19,7 +19,7 @@
 
 use std::fmt::Write;
 
-use crate::chart::ticks::Axis;
+use crate::chart::ticks::{Axis, drawn};
 use crate::label::visible;
 use crate::svg::xml::{
     Anchor, FAINT, Face, INK, coordinate, escape, open, shown, text, text_width, words,
@@ -148,7 +148,8 @@ impl Vectors {
             .collect();
         let top = if self.title.is_empty() { 24.0 } else { 62.0 };
         let flat = !arrows.is_empty() && arrows.iter().all(|(arrow, _)| arrow.flat);
-        let space = Space::around(arrows.iter().map(|(arrow, _)| arrow.vector), flat, top);
+        let vectors = arrows.iter().map(|(arrow, _)| arrow.vector.map(drawn));
+        let space = Space::around(vectors, flat, top);
         let bottom = space.bottom + if flat { 66.0 } else { 52.0 };
         let bold = Face::new(17.0, Anchor::Start).bold();
         let room = Self::WIDTH - 48.0;

@@ -365,10 +365,35 @@ fn masks_of_stages_are_means_over_channels_from_the_least() {
     assert_eq!(titles(&picture), ["image", "stage 1", "stage 2", "stage 3"]);
     assert_eq!(picture.title(), "mask · mean of 6 channels");
     let svg = picture.svg(&ImageOptions::default());
+    let means = trace.maps.iter().flat_map(|map| {
+        let [channels, _, cells] = map.shape();
+        let of_cell = move |cell| {
+            let all = map.weights().iter().skip(cell).step_by(cells);
+            all.sum::<f32>() / channels as f32
+        };
+        (0..cells).map(of_cell)
+    });
+    let least = means.fold(f32::INFINITY, f32::min);
     assert!(
-        svg.contains(">0.60</text>") && !svg.contains(">0.00</text>"),
-        "the scale begins at the least"
+        svg.contains(&format!(">{least:.3}</text>")),
+        "the scale begins at the least, {least}: {svg}"
     );
+    assert!(!svg.contains(">0.00</text>"), "and not at 0");
+}
+
+#[test]
+fn texts_beside_a_tall_image_are_wrapped() {
+    let panel = ImagePanel::new(grey(400, 8))
+        .titled("stage 1, module 1 · mean of 8 channels")
+        .noted("score 0.10, 0.36 at (12, 0)");
+    let svg = single(panel).svg(&ImageOptions::default());
+    assert!(!svg.contains('…'), "{svg}");
+    for part in ["stage 1,", "channels</text>", "score 0.10,", "0)</text>"] {
+        assert!(svg.contains(part), "{part:?} is not in: {svg}");
+    }
+    // What has no room in three lines is cut, and is there to hover.
+    let panel = ImagePanel::new(grey(400, 8)).titled("module ".repeat(40));
+    assert!(single(panel).svg(&ImageOptions::default()).contains('…'));
 }
 
 #[test]

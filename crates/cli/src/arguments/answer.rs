@@ -19,9 +19,14 @@ A context that is longer than the model reads is read in windows, each with the 
 answer at the edge of one stands whole in another. The score of an answer is the best that a window gives it; the score of there \
 being no answer is the least.";
 
+/// What is said of --model.
+const MODEL: &str = "\
+A folder as Hugging Face models have it, a name in the local cache such as `deepset/roberta-base-squad2`, or `hf:NAME`, which is \
+downloaded";
+
 /// Find answers to questions in a text with a pretrained model
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("model", |model| model.help(MODEL)))]
 pub struct Answer {
     /// Questions, one an argument; without any, lines of standard input
     #[arg(value_name = "QUESTION")]

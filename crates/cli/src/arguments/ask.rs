@@ -17,7 +17,9 @@ For each image and question the output is the answer with its probability. Answe
 sum to 100 %. Words of a question that the model has not learned are named.
 
 --attention shows the regions of the image that the model read for its answer: an image for each look, over the image as the model \
-reads it. With --json and --attention the weights are printed, too.";
+reads it. With --json and --attention the weights are printed, too.
+
+A model reads images of one shape, mostly square. Of an image of another shape it sees the middle alone.";
 
 /// Answer questions about an image, and see where the model looked
 #[derive(Debug, Args)]

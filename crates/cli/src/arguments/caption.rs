@@ -15,7 +15,9 @@ Examples:
 
 For each image the output is its caption and its file. --attention shows for every word the image with the weights that the model had \
 over it as it wrote the word; hard attention looks at a single cell, which is outlined. With --json and --attention the weights are \
-printed, too.";
+printed, too.
+
+A model reads images of one shape, mostly square. Of an image of another shape it sees the middle alone.";
 
 /// Describe images in a sentence, and see where the model looked for every word
 #[derive(Debug, Args)]

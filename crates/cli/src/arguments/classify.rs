@@ -17,7 +17,8 @@ Examples:
   regard classify --model hf:openai/clip-vit-base-patch32 --labels \"cat,dog\" --prompt \"a photo of a {}\" cat.png
 
 A classifier of images takes files (PNG, JPEG, WebP), or folders of them, in place of texts. A model of images and texts (CLIP) \
-takes any --labels: it compares the image with the text of each.
+takes any --labels: it compares the image with the text of each. A model of `regard train` reads images of one shape, mostly \
+square; of an image of another shape it sees the middle alone.
 
 For each text the output is its label with the probability. A model that gives tokens a class, such as names of persons and \
 places, names the stretches of text of one class: neighbouring tokens of a class are one stretch, a label that begins with `B-` \

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use regard_train::compare::Budget;
 
-use super::{Compute, Lengths, Named, search::at_least_one};
+use super::{Compute, Lengths, Named, search::resamples};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,7 +54,7 @@ pub struct Compare {
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
     /// Resamples of the bootstrap that gives the intervals
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = resamples)]
     pub resamples: usize,
     /// Scores by length.
     #[command(flatten)]

@@ -17,7 +17,8 @@ For each image the output is one line for each object, the surest first: its cla
 corner and the size in pixels of the image. With --json a mask has the form of COCO, `size` with height and width, and `counts`, \
 the lengths of runs by column.
 
-Pictures show the image with the boxes (and, with --masks, the masks), and for each object where its query looked.";
+Pictures show the image with the boxes (and, with --masks, the masks), and for each object where its query looked. Of several images \
+each has its number in the name of its picture; one without objects has no picture.";
 
 /// Find the objects in images: class, box and mask, and see what the model looked at
 #[derive(Debug, Args)]

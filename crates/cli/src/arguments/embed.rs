@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compute, Show, pretrained::Pretrained};
+use super::{
+    Compute, Show,
+    pretrained::{ENCODER, Pretrained},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +23,7 @@ product. Images come after the texts.";
 
 /// Turn texts, or images, into vectors with a pretrained encoder
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("model", |model| model.help(ENCODER)))]
 pub struct Embed {
     /// Texts, one an argument; without any (and without --image), lines of standard input
     #[arg(value_name = "TEXT")]

@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use regard_evaluate::{Smoothing, Tokenizer};
 
-use super::{Compute, Lengths, Named, Search, pretrained::Stored, search::at_least_one};
+use super::{
+    Compute, Lengths, Named, Search,
+    pretrained::Stored,
+    search::{at_least_one, resamples},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,7 +104,7 @@ pub struct Evaluate {
     #[arg(long, value_name = "[NAME=]FILE", num_args = 0.., help_heading = "Scores")]
     pub bootstrap: Option<Vec<Named>>,
     /// Resamples of the bootstrap
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = at_least_one, help_heading = "Scores")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = resamples, help_heading = "Scores")]
     pub resamples: usize,
     /// Seed of the bootstrap
     #[arg(
@@ -145,7 +149,7 @@ pub struct Evaluate {
     /// Print the scores alone
     #[arg(short = 'b', long, help_heading = "Output")]
     pub score_only: bool,
-    /// Decimals of scores
+    /// Decimals of scores; a classifier, a captioner and answers to questions have two, but with --score-only
     #[arg(short = 'w', long, alias = "width", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
     pub digits: u8,
     /// Print no warnings and no progress

@@ -2,7 +2,11 @@
 
 use clap::Args;
 
-use super::{Compute, Show, pretrained::Pretrained, search::at_least_one};
+use super::{
+    Compute, Show,
+    pretrained::{ENCODER, Pretrained},
+    search::at_least_one,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,7 +19,7 @@ place the output has the likeliest tokens with their probabilities.";
 
 /// Fill in the masked words of a text with a pretrained masked language model
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("model", |model| model.help(ENCODER)))]
 pub struct Fill {
     /// Texts, one an argument; without any, lines of standard input
     #[arg(value_name = "TEXT")]

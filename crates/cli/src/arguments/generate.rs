@@ -20,7 +20,8 @@ The text is printed as it is written. Without PROMPT, each line of standard inpu
 together. At the end standard error says how fast it went.
 
 Tokens are drawn after these steps, in this order: the repetition penalty, the temperature, --top-k, --top-p, --min-p. \
-A temperature of 0 takes the likeliest token each time. The same seed gives the same text.
+A temperature of 0 takes the likeliest token each time. The same seed gives the same text \
+to the same prompt at the same place among the prompts: each place draws by numbers of its own.
 
 Pictures show the self-attention of the whole text, the prompt included, from one more pass over it.";
 

@@ -70,7 +70,8 @@ Examples:
 
 Results go to standard output, progress and warnings to standard error.
 
-Exit code: 0 done, 1 it failed, 2 wrong command line, 130 interrupted and saved.";
+Exit code: 0 done, 1 it failed (also for a recipe, or a value of --set, that does not fit), 2 wrong command line, \
+130 interrupted and saved.";
 
 /// Train models with attention, translate and classify with them, and see what they looked at.
 #[derive(Debug, Parser)]
@@ -94,7 +95,7 @@ pub enum Command {
     Fill(Box<Fill>),
     /// Describe images in a sentence, and see where the model looked for every word
     Caption(Box<Caption>),
-    /// Give texts, or the words in them, a class
+    /// Give texts, the words in them, or images a class
     Classify(Box<Classify>),
     /// Find the objects in images
     Detect(Box<Detect>),

@@ -3,6 +3,11 @@
 use clap::{Args, ValueEnum};
 use regard_kernels::{Kind, matmul::Storage};
 
+/// What is said of `--model` by commands that need an encoder.
+pub const ENCODER: &str = "\
+A folder as Hugging Face models have it, a name in the local cache such as `google-bert/bert-base-uncased`, `hf:NAME`, which is \
+downloaded, or a masked language model of `regard train`";
+
 /// A pretrained model.
 #[derive(Debug, Args)]
 pub struct Pretrained {

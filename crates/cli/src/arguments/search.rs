@@ -1,6 +1,7 @@
 //! How translations are searched for.
 
 use clap::{Args, ValueEnum};
+use regard_evaluate::MAX_RESAMPLES;
 use regard_train::{
     recipe::{LongSource, Translation},
     text_to_text::WIDEST_BEAM,
@@ -84,6 +85,14 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("expected a whole number of at least 1".to_owned()),
+    }
+}
+
+/// A number of resamples, as many as [`Bootstrap`](regard_evaluate::Bootstrap) draws.
+pub fn resamples(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (1..=MAX_RESAMPLES).contains(&number) => Ok(number),
+        _ => Err(format!("expected a whole number from 1 to {MAX_RESAMPLES}")),
     }
 }
 

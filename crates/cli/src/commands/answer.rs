@@ -48,6 +48,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
     let mut shown = Shown::new(&options.show)?;
     let mut out = Output::standard();
     let questions = texts(&options.questions)?;
+    shown.expect_apart([&options.context], questions.len() > 1)?;
     if let Some(question) = questions.iter().find(|text| text.trim().is_empty()) {
         return Err(no_tokens(question));
     }

@@ -32,6 +32,7 @@ fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
         true => image_files(&options.image)?,
         false => vec![options.image.clone()],
     };
+    shown.expect_apart(&files, files.len() * options.questions.len() > 1)?;
     if !options.show.quiet {
         warn_of_unknown_words(&answerer, &options.questions);
     }
@@ -44,7 +45,10 @@ fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
         .collect();
     let mut line = 0;
     for file in &files {
-        let image = Image::open(file, &decoding)?;
+        let image = match Image::open(file, &decoding) {
+            Ok(image) => image,
+            Err(error) => return shown.end(error),
+        };
         for ((_, question), (answered, trace)) in
             questions.iter().zip(answerer.ask(&[image], &questions)?)
         {

@@ -1,12 +1,11 @@
 //! `regard caption`.
 
 use burn::tensor::Device;
-use regard_images::Image;
 use regard_trace::Trace;
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::image_files;
+use super::{image_files, open_images};
 use crate::{arguments::Caption, failure::Failure, models, output::Output, pictures::Shown};
 
 /// Images that are read and captioned together.
@@ -28,10 +27,10 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
     let decoding = captioner.description().preparation.decoding();
     let (mut out, mut shown) = (Output::standard(), Shown::new(&options.show)?);
     let files = image_files(&options.images)?;
+    shown.expect_apart(&files, files.len() > 1)?;
     let mut line = 0;
     for files in files.chunks(AT_ONCE) {
-        let images = files.iter().map(|file| Image::open(file, &decoding));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let (images, broken) = open_images(files, &decoding);
         let found = captioner.caption(&images, &settings)?;
         let best = found
             .into_iter()
@@ -62,6 +61,9 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
             shown.push(&mut out, line, &trace)?;
         }
         out.flush()?;
+        if let Some(error) = broken {
+            return shown.end(error);
+        }
     }
     shown.write()
 }

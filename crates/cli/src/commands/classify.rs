@@ -3,20 +3,20 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use regard_images::Image;
+use regard_images::ImagesError;
 use regard_models::pretrained::{
     ClassScores, Encoding, Entity, Folder, Heads, entities, holds_clip, holds_images,
 };
 use regard_trace::Trace;
 use regard_train::{
     ClassifiedImage, ImageClassifier, Registry, SentenceClassifier, corpus::CorpusError,
-    tasks::ImageClassification,
+    model_file::ModelFileError, tasks::ImageClassification,
 };
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use super::{
-    image_files,
+    image_files, open_images,
     pretrained::{Encoder, characters, no_tokens},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     pictures::Shown,
 };
 
-/// Most sentences that are classified together.
+/// Most sentences or images that are classified together.
 const AT_ONCE: usize = 32;
 
 /// Classifies arguments, a file or standard input.
@@ -51,7 +51,8 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         writer.classify(&options.texts)?;
         return writer.shown.write();
     }
-    for Group { lines, error } in Groups::read(options.input.as_deref(), AT_ONCE) {
+    for group in Groups::read(options.input.as_deref(), AT_ONCE) {
+        let Group { lines, error } = group?;
         writer.classify(&lines)?;
         if let Some(error) = error {
             // The sentences classified before the error still get their pictures.
@@ -115,10 +116,12 @@ impl Classifier {
         if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
             needless()?;
             let registry = Registry::default();
-            return Ok(match registry.holds::<ImageClassification>(path) {
-                true => Self::Images(Box::new(image_classifier(Some(path), device)?)),
-                false => Self::Own(Box::new(registry.classifier(path, device)?)),
-            });
+            if registry.holds::<ImageClassification>(path) {
+                let classifier = image_classifier(Some(path), device)?;
+                return Ok(Self::Images(Box::new(classifier)));
+            }
+            let classifier = registry.classifier(path, device);
+            return Ok(Self::Own(Box::new(classifier.map_err(of_either)?)));
         }
         let folder = Folder::open(folder(name, options.show.quiet)?)?;
         if holds_clip(&folder) {
@@ -141,8 +144,13 @@ impl Classifier {
         }
     }
 
-    fn classify(&self, lines: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
-        match self {
+    /// What is found of `lines`: of image files of those before the first that cannot be read, and what is wrong with that one.
+    fn classify(
+        &self,
+        lines: &[String],
+        looking: bool,
+    ) -> Result<(Vec<Found>, Option<ImagesError>), Failure> {
+        let found = match self {
             Self::Own(classifier) => {
                 let description = classifier.description();
                 let found = classifier.classify(lines)?.into_iter().map(|found| {
@@ -156,11 +164,24 @@ impl Classifier {
                         trace: looking.then_some(found.trace),
                     }
                 });
-                Ok(found.collect())
+                found.collect()
             }
-            Self::Images(classifier) => look_at(classifier, lines, looking),
-            Self::Pretrained(encoder) => read(encoder, lines, looking),
-        }
+            Self::Images(classifier) => return look_at(classifier, lines, looking),
+            Self::Pretrained(encoder) => read(encoder, lines, looking)?,
+        };
+        Ok((found, None))
+    }
+}
+
+/// The error for a model that is no classifier: one of sentences is expected, or one of images.
+fn of_either(error: ModelFileError) -> ModelFileError {
+    match error {
+        ModelFileError::OtherTask { name, found, .. } => ModelFileError::OtherTask {
+            name,
+            found,
+            expected: "a classifier of sentences or of images",
+        },
+        other => other,
     }
 }
 
@@ -189,67 +210,60 @@ pub fn labels(given: &[String]) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Classifies image files.
+/// Classifies image files, up to the first that cannot be read.
 fn look_at(
     classifier: &ImageClassifier,
     files: &[String],
     looking: bool,
-) -> Result<Vec<Found>, Failure> {
+) -> Result<(Vec<Found>, Option<ImagesError>), Failure> {
     let description = classifier.description();
-    let decoding = description.preparation.decoding();
-    let mut all = vec![];
-    for files in files.chunks(AT_ONCE) {
-        let images = files.iter().map(|file| Image::open(file, &decoding));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
-        let found: Vec<(ClassifiedImage, Option<Trace>)> = match looking {
-            true => {
-                let seen = classifier.look(&images)?.into_iter();
-                seen.map(|(found, trace)| (found, Some(trace))).collect()
-            }
-            false => {
-                let found = classifier.classify(&images)?.into_iter();
-                found.map(|found| (found, None)).collect()
-            }
-        };
-        for ((found, trace), file) in found.into_iter().zip(files) {
-            let scores = found.probabilities.iter().map(|&score| f64::from(score));
-            let labels = description.labels.iter().cloned().zip(scores);
-            all.push(Found {
-                verdict: Verdict::Labels(labels.collect(), true),
-                cut: None,
-                trace: trace.map(|trace| Trace {
-                    source: file.clone(),
-                    ..trace
-                }),
-            });
+    let (images, broken) = open_images(files, &description.preparation.decoding());
+    let found: Vec<(ClassifiedImage, Option<Trace>)> = match looking {
+        true => {
+            let seen = classifier.look(&images)?.into_iter();
+            seen.map(|(found, trace)| (found, Some(trace))).collect()
         }
-    }
-    Ok(all)
+        false => {
+            let found = classifier.classify(&images)?.into_iter();
+            found.map(|found| (found, None)).collect()
+        }
+    };
+    let found = found.into_iter().zip(files).map(|((found, trace), file)| {
+        let scores = found.probabilities.iter().map(|&score| f64::from(score));
+        let labels = description.labels.iter().cloned().zip(scores);
+        Found {
+            verdict: Verdict::Labels(labels.collect(), true),
+            cut: None,
+            trace: trace.map(|trace| Trace {
+                source: file.clone(),
+                ..trace
+            }),
+        }
+    });
+    Ok((found.collect(), broken))
 }
 
 /// Reads texts with a pretrained model.
 fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>, Failure> {
     let most = encoder.model.context();
     let mut all = vec![];
-    for texts in texts.chunks(AT_ONCE) {
-        let whole = encoder.encode(texts)?;
-        let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
-        let read = encoder.read(texts, &cut, looking)?;
-        for (((text, whole), encoded), (states, mut trace)) in
-            texts.iter().zip(&whole).zip(&cut).zip(read)
-        {
-            let verdict = judge(encoder, text, encoded, &states)?;
-            if let (Some(trace), Verdict::Labels(labels, _)) = (&mut trace, &verdict) {
-                let best = best_first(labels).into_iter().next();
-                trace.target = best.map_or_else(String::new, |best| best.0.clone());
-            }
-            let length = whole.ids.len();
-            all.push(Found {
-                verdict,
-                cut: (length > most).then_some((length, most)),
-                trace,
-            });
+    let whole = encoder.encode(texts)?;
+    let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+    let read = encoder.read(texts, &cut, looking)?;
+    for (((text, whole), encoded), (states, mut trace)) in
+        texts.iter().zip(&whole).zip(&cut).zip(read)
+    {
+        let verdict = judge(encoder, text, encoded, &states)?;
+        if let (Some(trace), Verdict::Labels(labels, _)) = (&mut trace, &verdict) {
+            let best = best_first(labels).into_iter().next();
+            trace.target = best.map_or_else(String::new, |best| best.0.clone());
         }
+        let length = whole.ids.len();
+        all.push(Found {
+            verdict,
+            cut: (length > most).then_some((length, most)),
+            trace,
+        });
     }
     Ok(all)
 }
@@ -307,7 +321,18 @@ impl Writer<'_> {
             _ => None,
         };
         let lines = files.as_deref().unwrap_or(lines);
-        let found = self.classifier.classify(lines, self.shown.is_wanted())?;
+        let used = files.iter().flatten().map(Path::new);
+        let used = used.chain(self.options.input.as_deref());
+        let several = self.options.texts.is_empty() || lines.len() > 1;
+        self.shown.expect_apart(used, several)?;
+        lines
+            .chunks(AT_ONCE)
+            .try_for_each(|lines| self.classify_together(lines))
+    }
+
+    fn classify_together(&mut self, lines: &[String]) -> Result<(), Failure> {
+        let looking = self.shown.is_wanted();
+        let (found, broken) = self.classifier.classify(lines, looking)?;
         for (text, found) in lines.iter().zip(found) {
             self.line += 1;
             if let Some((length, most)) = found.cut.filter(|_| !self.options.show.quiet) {
@@ -324,7 +349,11 @@ impl Writer<'_> {
                 self.shown.push(&mut self.out, self.line, trace)?;
             }
         }
-        self.out.flush()
+        self.out.flush()?;
+        match broken {
+            Some(error) => self.shown.end(error),
+            None => Ok(()),
+        }
     }
 
     fn text(&mut self, text: &str, verdict: &Verdict) -> Result<(), Failure> {

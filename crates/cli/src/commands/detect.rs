@@ -3,11 +3,12 @@
 use burn::tensor::Device;
 use regard_images::{Bounds, Image};
 use regard_models::pretrained::Folder;
+use regard_trace::Trace;
 use regard_train::{DetectedObject, Detector, Registry};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::image_files;
+use super::{image_files, open_images};
 use crate::{
     arguments::Detect,
     failure::Failure,
@@ -48,7 +49,9 @@ fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
         line: 0,
         pictures: 0,
     };
-    for files in image_files(&options.images)?.chunks(AT_ONCE) {
+    let files = image_files(&options.images)?;
+    writer.shown.expect_apart(&files, files.len() > 1)?;
+    for files in files.chunks(AT_ONCE) {
         writer.detect(files)?;
     }
     if writer.pictures > 0 {
@@ -80,8 +83,7 @@ impl Writer<'_> {
             threshold, masks, ..
         } = *self.options;
         let decoding = self.detector.description().preparation.decoding();
-        let images = files.iter().map(|file| Image::open(file, &decoding));
-        let images = images.collect::<Result<Vec<_>, _>>()?;
+        let (images, broken) = open_images(files, &decoding);
         let found: Vec<_> = match self.shown.is_wanted() {
             true => {
                 let seen = self.detector.look(&images, threshold, masks)?.into_iter();
@@ -94,10 +96,10 @@ impl Writer<'_> {
         };
         for (((found, trace), image), file) in found.into_iter().zip(&images).zip(files) {
             self.line += 1;
-            let mut trace = trace.filter(|_| !found.is_empty());
-            if let Some(trace) = &mut trace {
-                trace.source.clone_from(file);
-            }
+            let trace = trace.map(|trace| Trace {
+                source: file.clone(),
+                ..trace
+            });
             match self.options.show.json {
                 true => {
                     let mut line = self.json(file, image, &found);
@@ -108,12 +110,17 @@ impl Writer<'_> {
                 }
                 false => self.text(file, &found)?,
             }
+            // An image without objects has no picture, but its number.
+            self.pictures += usize::from(trace.is_some() && !found.is_empty());
             if let Some(trace) = &trace {
-                self.pictures += 1;
                 self.shown.push(&mut self.out, self.line, trace)?;
             }
         }
-        self.out.flush()
+        self.out.flush()?;
+        match broken {
+            Some(error) => self.shown.end(error),
+            None => Ok(()),
+        }
     }
 
     fn label(&self, object: &DetectedObject) -> &str {

@@ -1,10 +1,13 @@
 //! `regard embed`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use burn::tensor::Device;
 use regard_images::Image;
-use regard_models::pretrained::{Pooling, holds_clip};
+use regard_models::pretrained::{InputError, Pooling, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
@@ -41,6 +44,14 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         options.show.quiet,
     )?;
     let shown = Shown::new(&options.show)?;
+    let images = image_files(&options.images)?;
+    output::expect_apart(&images, options.output.iter().map(|path| (path, false)))?;
+    let several = options.texts.len() + images.len() != 1;
+    let used = images
+        .iter()
+        .map(Path::new)
+        .chain(options.output.as_deref());
+    shown.expect_apart(used, several)?;
     if shown.is_wanted() && (options.resume || !ranks::all().is_alone()) {
         let message = "attention is shown, and written to files, by one process from the beginning on; leave --resume out, and start this without mpirun";
         return Err(Failure::Usage(message.to_owned()));
@@ -74,7 +85,7 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
                     .to_owned(),
             ));
         }
-        writer.images(&ImageEncoder::pretrained(folder, device)?)?;
+        writer.images(&ImageEncoder::pretrained(folder, device)?, &images)?;
     }
     writer.finish()
 }
@@ -97,6 +108,12 @@ impl Writer<'_> {
     fn texts(&mut self, encoder: &Encoder) -> Result<(), Failure> {
         let pooling = Pooling::open(&encoder.opened.path)?;
         let wanted = self.shown.is_wanted();
+        let texts = texts(&self.options.texts)?;
+        // Before any is computed.
+        for (number, text) in (1..).zip(&texts) {
+            let tokens = encoder.opened.tokenizer.encode(text, true)?.ids.len();
+            InputError::expect_room(number, text, tokens, encoder.model.context(), 0)?;
+        }
         let embed = |texts: &[String]| -> Result<Vec<_>, Failure> {
             let encoded = encoder.encode(texts)?;
             let read = encoder.read(texts, &encoded, wanted)?;
@@ -106,10 +123,10 @@ impl Writer<'_> {
             });
             Ok(read.collect())
         };
-        self.each("text", &texts(&self.options.texts)?, embed)
+        self.each("text", &texts, embed)
     }
 
-    fn images(&mut self, encoder: &ImageEncoder) -> Result<(), Failure> {
+    fn images(&mut self, encoder: &ImageEncoder, files: &[String]) -> Result<(), Failure> {
         let decoding = encoder.preparation().decoding();
         let wanted = self.shown.is_wanted();
         let embed = |files: &[String]| -> Result<Vec<_>, Failure> {
@@ -126,7 +143,7 @@ impl Writer<'_> {
             });
             Ok(traced.collect())
         };
-        self.each("image", &image_files(&self.options.images)?, embed)
+        self.each("image", files, embed)
     }
 
     /// Writes what `embed` makes of `items`, which are called `name`; the ranks share them.

@@ -1,5 +1,7 @@
 //! `regard explain`: a mechanism at work, step by step.
 
+use std::path::Path;
+
 use regard_explain::{Explain, Page, Refused, tell};
 use regard_view::{
     html::{self, Figure},
@@ -13,6 +15,13 @@ use crate::{failure::Failure, output};
 /// # Errors
 /// A name that is not known, vectors and parameters that do not fit, a picture that cannot be written.
 pub fn run(options: &Explain) -> Result<(), Failure> {
+    let files = [
+        &options.output.svg,
+        &options.output.png,
+        &options.output.html,
+    ];
+    let files = files.into_iter().flatten().map(|path| (path, false));
+    output::expect_apart(None::<&Path>, files)?;
     let told = tell(options).map_err(refused)?;
     if let Some(page) = &told.page {
         write(options, page)?;

@@ -1,6 +1,6 @@
 //! `regard fill`.
 
-use regard_models::pretrained::Heads;
+use regard_models::pretrained::{Heads, InputError};
 use regard_view::label::visible;
 use serde_json::json;
 
@@ -23,10 +23,12 @@ fn work(options: &Fill) -> Result<(), Failure> {
     )?;
     let (opened, model) = (&encoder.opened, &encoder.model);
     let refused = || encoder.other_head("a head for masked words");
-    let (Some(mask), Some(Heads::MaskedTokens)) =
-        (opened.tokenizer.special().mask, model.purpose())
-    else {
+    if model.purpose() != Some(&Heads::MaskedTokens) {
         return Err(refused());
+    }
+    let Some(mask) = opened.tokenizer.special().mask else {
+        let expected = "a tokenizer with a mask token, which stands where a word is asked for; name it as mask_token in tokenizer_config.json";
+        return Err(opened.other(expected).into());
     };
     let token = opened.tokenizer.token(mask).unwrap_or_default();
     let mut shown = Shown::new(&options.show)?;
@@ -34,6 +36,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
     for (line, text) in (1..).zip(texts(&options.texts)?) {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);
         let encoded = opened.tokenizer.encode(&written, true)?;
+        InputError::expect_room(line, &text, encoded.ids.len(), model.context(), 0)?;
         let places: Vec<usize> = (0..encoded.ids.len())
             .filter(|&place| encoded.ids[place] == mask)
             .collect();
@@ -49,17 +52,17 @@ fn work(options: &Fill) -> Result<(), Failure> {
             let state = &states[place * size..(place + 1) * size];
             let likely = model.likeliest(state, options.top).ok_or_else(refused)?;
             let top = likely.into_iter().map(|(id, probability)| {
-                let word = opened.tokenizer.decode(&[id], false)?;
-                Ok((word.trim().to_owned(), probability))
+                let token = opened.tokenizer.decode(&[id], false)?;
+                Ok((id, token, probability))
             });
             answers.push(top.collect::<Result<Vec<_>, Failure>>()?);
         }
         match options.show.json {
             true => {
                 let places = places.iter().zip(&answers).map(|(place, answers)| {
-                    let tokens = answers.iter().map(
-                        |(token, probability)| json!({"token": token, "probability": probability}),
-                    );
+                    let tokens = answers.iter().map(|(id, token, probability)| {
+                        json!({"token": token, "id": id, "probability": probability})
+                    });
                     json!({"position": place, "tokens": tokens.collect::<Vec<_>>()})
                 });
                 let mut line = json!({"text": text, "places": places.collect::<Vec<_>>()});
@@ -74,7 +77,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
                     if places.len() > 1 {
                         out.line(&format!("  place {number}"))?;
                     }
-                    for (token, probability) in answers {
+                    for (_, token, probability) in answers {
                         let share = 100.0 * probability;
                         out.line(&format!("  {share:6.2} %  {}", visible(token)))?;
                     }

@@ -14,7 +14,7 @@ use regard_models::{
     scoring::CausalModel,
 };
 use regard_trace::Trace;
-use regard_train::opened::{Opened, OpenedError, TextModel};
+use regard_train::opened::{Opened, TextModel};
 use serde_json::json;
 
 use super::pretrained::{find, texts};
@@ -86,9 +86,9 @@ fn work(options: &Generate) -> Result<(), Failure> {
     let mut all = prompts(options, &opened)?;
     let longest = all.iter().map(|text| text.ids.len()).max().unwrap_or(0);
     let context = writer.context();
-    if longest >= context {
-        let tokens = longest;
-        return Err(OpenedError::LongPrompt { tokens, context }.into());
+    for (number, text) in (1..).zip(&all) {
+        // A token is written at least.
+        InputError::expect_room(number, &text.prompt, text.ids.len(), context, 1)?;
     }
     let room = match options.slide {
         true => usize::MAX,
@@ -374,7 +374,8 @@ fn search(
             },
             ..BeamConfig::default()
         };
-        let found = beam_search(&mut searching, &[config.limit], &beam);
+        // There is no source.
+        let found = beam_search(&mut searching, &[0], &beam);
         let Some(best) = found.into_iter().flatten().next() else {
             continue;
         };

@@ -16,7 +16,7 @@ use crate::{
     arguments::Inspect,
     failure::{CommandError, Failure},
     output::{self, Output},
-    pictures::{self, Entry, Screen},
+    pictures::{self, Entry, Screen, expect_apart},
 };
 
 /// Inspects a trace file.
@@ -42,6 +42,8 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         }
         .into());
     }
+    let several = options.index.is_none() && count > 1;
+    expect_apart(pictures, &None, [file], several)?;
     let mut out = Output::standard();
     let mut first = true;
     let mut figures = vec![];
@@ -180,11 +182,8 @@ fn described(map: &AttentionMap, quiet: bool) -> String {
     }
     let uncovered = report::uncovered(map, &heads);
     if !uncovered.is_empty() {
-        let names: Vec<String> = uncovered
-            .iter()
-            .map(|&key| format!("`{}`", map.keys().label(key)))
-            .collect();
-        text.push_str(&visible(&format!("hardly looked at: {}", names.join(", "))));
+        let names = report::named(map, &uncovered);
+        text.push_str(&visible(&format!("hardly looked at: {names}")));
         text.push('\n');
     }
     text

@@ -27,7 +27,7 @@ use crate::{
     failure::Failure,
     input,
     output::{self, Output},
-    pictures::{self, Kept, Screen, expect_writable},
+    pictures::{self, Kept, Screen, expect_apart, expect_writable},
     progress::Status,
 };
 
@@ -41,6 +41,7 @@ pub fn run(options: &LookText) -> Result<(), Failure> {
 
 fn work(options: &LookText) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
+    expect_apart(&options.pictures, &options.trace, &options.long, false)?;
     if let Some(path) = &options.long {
         return read_long(options, path);
     }
@@ -55,6 +56,8 @@ fn work(options: &LookText) -> Result<(), Failure> {
     };
     let choice = options.pictures.choice();
     if opened.is_seq2seq()? {
+        let there = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+        expect_kind(choice.kind, &there)?;
         let model = TextToText::read(opened, storage, "")?;
         let wanted = Wanted {
             kind: match choice.kind {
@@ -69,6 +72,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
         return show(options, &trace, wanted.head);
     }
     expect_no_target(options)?;
+    expect_kind(choice.kind, &[Kind::SelfAttention])?;
     let model = opened.model(storage)?;
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
@@ -108,6 +112,21 @@ fn work(options: &LookText) -> Result<(), Failure> {
         return Err(opened.other(chosen).into());
     }
     show(options, &trace, shown_head)
+}
+
+/// Refuses an attention that the model does not have.
+fn expect_kind(wanted: Pick<Kind>, there: &[Kind]) -> Result<(), Failure> {
+    match wanted {
+        Pick::One(kind) if !there.contains(&kind) => {
+            let there: Vec<&str> = there.iter().map(|kind| kind.name()).collect();
+            let there = there.join(", ");
+            let wanted = kind.name();
+            Err(Failure::Usage(format!(
+                "--map: the model has no {wanted}; it has {there}"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn number(pick: Pick<usize>) -> Option<usize> {

@@ -27,7 +27,7 @@ mod view;
 
 use std::path::Path;
 
-use regard_images::data;
+use regard_images::{Decoding, Image, ImagesError, data};
 
 use crate::{arguments::Command, failure::Failure};
 
@@ -61,6 +61,18 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Completions(options) => completions::run(&options),
         Command::Man(options) => man::run(&options),
     }
+}
+
+/// The images of files up to the first that cannot be read, and what is wrong with that one.
+fn open_images(files: &[String], decoding: &Decoding) -> (Vec<Image>, Option<ImagesError>) {
+    let mut images = vec![];
+    for file in files {
+        match Image::open(file, decoding) {
+            Ok(image) => images.push(image),
+            Err(error) => return (images, Some(error)),
+        }
+    }
+    (images, None)
 }
 
 /// The image files that arguments name: those in a folder, for a folder.

@@ -16,6 +16,7 @@ use regard_train::{
     },
     translator::Description,
 };
+use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,6 +31,11 @@ use crate::{
 /// # Errors
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
+    let written = options.f16.iter().chain(&options.f32);
+    output::expect_apart(
+        options.path.iter().chain(&options.familiarity),
+        written.map(|path| (path, false)),
+    )?;
     if let Some(path) = options.path.as_deref()
         && is_other(path, options)?
     {
@@ -64,7 +70,7 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
             "translate": description.translate,
             "familiarity": description.familiarity.is_some(),
         }))?,
-        false => describe(&name, &model, &description),
+        false => describe(&visible(&name), &model, &description),
     };
     output::print(&format!("{text}\n"))
 }
@@ -140,7 +146,7 @@ fn is_other(path: &Path, options: &ModelFile) -> Result<bool, Failure> {
         About {
             model: described.model.clone(),
             lines: vec![
-                ("answers", described.answers.join(", ")),
+                ("answers", listed(&described.answers)),
                 images(&described.preparation),
                 tokens(vocabulary),
             ],
@@ -154,7 +160,13 @@ fn is_other(path: &Path, options: &ModelFile) -> Result<bool, Failure> {
 }
 
 fn labels(labels: &[String]) -> (&'static str, String) {
-    ("labels", labels.join(", "))
+    ("labels", listed(labels))
+}
+
+/// Labels are names of folders, or what else stands in data.
+fn listed(labels: &[String]) -> String {
+    let labels: Vec<String> = labels.iter().map(|label| visible(label)).collect();
+    labels.join(", ")
 }
 
 fn tokens(vocabulary: usize) -> (&'static str, String) {
@@ -210,7 +222,7 @@ fn other<T: Task>(
                 ("parameters", parameters.to_string()),
             ];
             let lines = first.into_iter().chain(about.lines);
-            lines.fold(name.to_string(), |text, (title, what)| {
+            lines.fold(visible(&name.to_string()), |text, (title, what)| {
                 format!("{text}\n{title:<14}{what}")
             })
         }

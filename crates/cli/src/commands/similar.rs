@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
-use regard_models::pretrained::{Pooling, WordStates, cosine, occurrences};
+use regard_models::pretrained::{InputError, Pooling, WordStates, cosine, occurrences};
 use regard_trace::Trace;
 use regard_train::opened::{Opened, TextModel, input_of};
 use regard_view::{
@@ -61,10 +61,14 @@ fn compare_texts(
     let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
     let pooling = Pooling::open(&encoder.opened.path)?;
     let (mut vectors, mut traces) = (vec![], vec![]);
-    for texts in texts.chunks(BATCH) {
-        let encoded = encoder.encode(texts)?;
-        let read = encoder.read(texts, &encoded, shown.is_wanted())?;
-        for ((states, trace), text) in read.into_iter().zip(&encoded) {
+    let encoded = encoder.encode(texts)?;
+    for ((number, text), encoded) in (1..).zip(texts).zip(&encoded) {
+        let tokens = encoded.ids.len();
+        InputError::expect_room(number, text, tokens, encoder.model.context(), 0)?;
+    }
+    for (texts, encoded) in texts.chunks(BATCH).zip(encoded.chunks(BATCH)) {
+        let read = encoder.read(texts, encoded, shown.is_wanted())?;
+        for ((states, trace), text) in read.into_iter().zip(encoded) {
             vectors.push(pooling.vector(&encoder.model, &text.ids, &states));
             traces.extend(trace);
         }
@@ -252,6 +256,12 @@ fn find(
         let expected = format!("a tokenizer that has tokens for {word:?}");
         return Err(opened.other(&expected).into());
     }
+    let context = match model {
+        TextModel::Writes(model) => model.context(),
+        TextModel::Reads(model) => model.context(),
+        TextModel::Plain(_) => usize::MAX,
+    };
+    InputError::expect_room(number, text, encoded.ids.len(), context, 0)?;
     let ids: Vec<u32> = tokens.iter().map(|&at| encoded.ids[at]).collect();
     let names = ids
         .iter()

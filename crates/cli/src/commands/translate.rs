@@ -22,7 +22,7 @@ use crate::{
     input::{self, Group, Groups},
     models,
     output::{self, Output},
-    pictures::{self, Kept, Screen},
+    pictures::{self, Kept, Screen, expect_drawn},
     progress::Counter,
     ranks,
 };
@@ -85,6 +85,9 @@ impl Model {
 fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     let mut model = Model::open(options, device)?;
     let mut settings = options.search.over(&model.settings());
+    if let Model::Own(translator) = &model {
+        models::expect_room(&translator.description().model, &settings)?;
+    }
     settings.n_best = options.n_best.unwrap_or(1);
     if settings.n_best > settings.beam {
         return Err(Failure::Usage(format!(
@@ -133,7 +136,8 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     let counter = Counter::new("lines", shown);
     let at_once = work.settings.batch_sentences.max(1) * BATCHES_AT_ONCE * ranks::all().count();
     let groups = Groups::read(options.input.as_deref(), at_once);
-    for Group { mut lines, error } in groups {
+    for group in groups {
+        let Group { mut lines, error } = group?;
         // What is done already is read, and no more.
         let skipped = lines.len().min(done.saturating_sub(work.line));
         lines.drain(..skipped);
@@ -384,18 +388,17 @@ impl<'a> Writer<'a> {
         };
         let as_json = options.json && options.attention == Attention::Always;
         let pictures = &options.pictures;
-        if pictures.choice().is_made() && !drawn && !as_json && !pictures.draws_chosen() {
-            return Err(Failure::Usage(
-                "--map, --layer and --head say what to draw, but nothing is drawn; add --png FILE, --svg FILE or \
-                 --attention always"
-                    .to_owned(),
-            ));
-        }
+        expect_drawn(pictures, drawn || as_json, "--attention always")?;
         if options.resume && (drawn || options.n_best.is_some() && !options.json) {
             let message = "--resume needs a line of output for each line of input; leave --n-best and --attention out, or add --json";
             return Err(Failure::Usage(message.to_owned()));
         }
         let kept = Kept::new(pictures, &options.trace)?;
+        output::expect_apart(
+            &options.input,
+            options.output.iter().map(|path| (path, false)),
+        )?;
+        kept.expect_apart(options.input.iter().chain(&options.output), true)?;
         let (output, done) = match &options.output {
             Some(path) if options.resume => Output::resumed(path)?,
             path => (Output::open(path.as_deref())?, 0),

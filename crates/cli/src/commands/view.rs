@@ -7,7 +7,7 @@ use crate::{
     arguments::View,
     failure::{CommandError, Failure},
     output::Output,
-    pictures::{self, Entry, Screen},
+    pictures::{self, Entry, Screen, expect_apart},
 };
 
 /// Shows a trace file.
@@ -16,6 +16,7 @@ use crate::{
 /// A file that is not a trace, an entry that does not exist, a picture that cannot be written.
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
+    expect_apart(pictures, &None, [&options.file], false)?;
     let traces = match regard_trace::open(&options.file)? {
         Opened::Long(trace) => return long(options, &trace),
         Opened::Traces(traces) => traces,
@@ -48,11 +49,12 @@ pub fn run(options: &View) -> Result<(), Failure> {
             .into());
         }
     }
-    pictures::write(&options.pictures, &entries)?;
-    if options.pictures.any() && !options.terminal {
+    expect_apart(pictures, &None, [&options.file], entries.len() > 1)?;
+    pictures::write(pictures, &entries)?;
+    if pictures.any() && !options.terminal {
         return Ok(());
     }
-    let screen = Screen::detect(&options.pictures);
+    let screen = Screen::detect(pictures);
     let mut out = Output::standard();
     for (index, entry) in entries.iter().enumerate() {
         if index > 0 {

@@ -218,7 +218,7 @@ fn describe(started: &Started) -> String {
     }
     if corpus.broken > 0 {
         text.push_str(&format!(
-            " ({} that cannot be read left out)",
+            " (left out, as images or objects cannot be read: {})",
             corpus.broken
         ));
     }

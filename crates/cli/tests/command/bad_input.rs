@@ -309,6 +309,17 @@ fn truncated_and_foreign_checkpoints_are_refused() {
         "the description stands at the start"
     );
 
+    let checkpoint = text(&source.join("last.safetensors"));
+    refused(
+        ["translate", "-m", &checkpoint, "a"],
+        1,
+        [&checkpoint, "a checkpoint", "--resume", "run folder"],
+    );
+    // What has no end and is no model is not read to its end.
+    #[cfg(unix)]
+    for endless in ["/dev/zero", "/dev/urandom"] {
+        refused(["translate", "-m", endless, "a"], 1, [endless]);
+    }
     let last = fs::read(source.join("last.safetensors")).unwrap();
     let recipe = fs::read(source.join("recipe.toml")).unwrap();
     file(folder.path(), "recipe.toml", recipe);
@@ -465,8 +476,11 @@ fn a_full_disk_leaves_the_former_checkpoint() {
 fn a_full_disk_under_standard_output_is_an_error() {
     let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
     for arguments in [
-        ["translate", "-m", trained(), "a b"],
-        ["model", "--json", trained(), "--f32=/dev/null"],
+        &["translate", "-m", trained(), "a b"][..],
+        &["model", "--json", trained(), "--f32=/dev/null"],
+        &["--version"],
+        &["help"],
+        &["translate", "--help"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_regard"))
             .args(arguments)

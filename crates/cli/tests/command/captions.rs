@@ -6,7 +6,7 @@ use regard_images::scenes::{Kind, Scene, SceneConfig};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, refused, regard, run, stderr, stdout, text, trained};
+use crate::{file, refused, refused_command, regard, run, stderr, stdout, text, trained};
 
 /// Small scenes of one object.
 const RECIPE: &str = r#"
@@ -140,6 +140,44 @@ fn where_a_captioner_looked_is_drawn() {
 }
 
 #[test]
+fn pictures_do_not_take_the_place_of_images() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let [base, first, second] = ["p.png", "p-1.png", "p-2.png"].map(path);
+    let image = fs::read(&scenes(folder.path(), 1)[0]).unwrap();
+    for file in [&first, &second] {
+        fs::write(file, &image).unwrap();
+    }
+    let lost = |more: &[&str]| {
+        let mut command = regard();
+        command.args(["caption", "--model", captioner(), "--png"]);
+        refused_command(command.args(more), 2, ["would be lost"]);
+    };
+    lost(&[&base, &first, &second]);
+    lost(&[&first, &first]);
+    lost(&[&base, &first, "--svg", &base]);
+    for file in [&first, &second] {
+        assert_eq!(fs::read(file).unwrap(), image);
+    }
+    // The picture of a single image has no number in its name.
+    let single = ["caption", "--model", captioner(), "--png", &base, &first];
+    run(single).success();
+}
+
+#[test]
+fn what_is_done_before_a_broken_image_is_not_lost() {
+    let folder = tempdir().unwrap();
+    let files = scenes(folder.path(), 3);
+    let whole = fs::read(&files[2]).unwrap();
+    fs::write(&files[2], &whole[..whole.len() / 2]).unwrap();
+    let (all, svg) = (text(folder.path()), text(&folder.path().join("look.svg")));
+    let done = run(["caption", "--model", captioner(), "--svg", &svg, &all]).code(1);
+    assert_eq!(stdout(&done).lines().count(), 2);
+    assert!(stderr(&done).contains("2.png"), "{}", stderr(&done));
+    assert!(folder.path().join("look-2.svg").is_file());
+}
+
+#[test]
 fn a_captioner_is_scored() {
     let found = stdout(&run(["evaluate", "--model", captioner(), "--split", "test"]).success());
     for part in [
@@ -218,6 +256,24 @@ fn what_cannot_be_captioned_is_refused() {
         1,
         ["a captioner"],
     );
+    refused(
+        ["classify", "--model", captioner(), "x.png"],
+        1,
+        ["expected a classifier of sentences or of images"],
+    );
+    refused(
+        ["caption", "--model", captioner(), "--layer", "9", "x.png"],
+        2,
+        ["--layer", "nothing is drawn"],
+    );
+    for option in ["--confidence", "--bootstrap", "--metric=chrf"] {
+        let (option_name, _) = option.split_once('=').unwrap_or((option, ""));
+        refused(
+            ["evaluate", "--model", captioner(), "--split=test", option],
+            2,
+            [option_name, "is for scores of translations"],
+        );
+    }
     refused(
         [
             "evaluate",

@@ -423,6 +423,16 @@ fn what_cannot_be_compared() {
     );
     run(["compare", &att, "--budget", "1s"]).code(2);
     run(["compare", &att, &none]).code(2);
+    let of_text =
+        "[model]\nkind = \"lstm-lm\"\n[data.text]\ntrain = \"x.txt\"\n[training]\nsteps = 1\n";
+    let model = file(folder.path(), "lm.toml", of_text);
+    let twin = file(folder.path(), "lm2.toml", format!("{of_text}seed = 2\n"));
+    with(
+        [&model, &twin],
+        "1s",
+        1,
+        &["lm.toml", "language model", "evaluate --model RUN --text"],
+    );
     // No training was begun.
     assert!(!Path::new(&out).exists());
     refused_command(

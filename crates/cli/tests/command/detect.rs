@@ -165,6 +165,37 @@ fn what_the_queries_looked_at_is_drawn() {
 }
 
 #[test]
+fn pictures_have_the_numbers_of_their_images() {
+    let folder = tempdir().unwrap();
+    let files = [("a.png", 1), ("b.png", 2)].map(|(name, seed)| scene(folder.path(), name, seed));
+    let detect = ["detect", "--model", detector(), &files[0], &files[1]];
+    let json = regard()
+        .args(detect)
+        .args(["--threshold=0", "--json"])
+        .assert();
+    let printed = stdout(&json.success());
+    let most = printed.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let objects = line["objects"].as_array().unwrap().iter();
+        let found = objects.map(|object| object["probability"].as_f64().unwrap());
+        found.fold(0.0, f64::max)
+    });
+    let most: Vec<f64> = most.collect();
+    // One of them has an object.
+    let threshold = format!("--threshold={}", (most[0] + most[1]) / 2.0);
+    let svg = text(&folder.path().join("found.svg"));
+    let drawn = regard()
+        .args(detect)
+        .args(["--svg", &svg, &threshold])
+        .assert();
+    drawn.success();
+    let first = most[0] > most[1];
+    let is_there = |number: usize| folder.path().join(format!("found-{number}.svg")).is_file();
+    assert_eq!([1, 2].map(is_there), [first, !first], "{most:?}");
+    assert!(!folder.path().join("found.svg").exists());
+}
+
+#[test]
 fn a_detector_is_scored_by_its_average_precision() {
     let scored = stdout(&run(["evaluate", "--model", detector(), "--split", "test"]).success());
     assert!(scored.starts_with("boxes of 3 images: AP 0."), "{scored}");

@@ -119,6 +119,79 @@ fn a_classifier_of_images_is_scored_by_its_accuracy() {
     assert!(of_folder.contains("4 of 4"), "{of_folder}");
 }
 
+/// A run folder like that of [`classifier`], with another recipe.
+fn with_recipe(folder: &Path, change: impl FnOnce(String) -> String) -> String {
+    let run = Path::new(classifier());
+    let recipe = fs::read_to_string(run.join("recipe.toml")).unwrap();
+    file(folder, "recipe.toml", change(recipe));
+    let model = folder.join("model.safetensors");
+    fs::copy(run.join("model.safetensors"), &model).unwrap();
+    text(&model)
+}
+
+#[test]
+fn broken_test_images_are_left_out_as_the_recipe_says() {
+    let folder = tempdir().unwrap();
+    let test = folder.path().join("test");
+    classes(&test, 3, 50);
+    let damaged = test.join("day/01.png");
+    let whole = fs::read(&damaged).unwrap();
+    fs::write(&damaged, &whole[..whole.len() / 2]).unwrap();
+    let of_these = |recipe: String| {
+        let lines = recipe.lines().map(|line| match line.split_once(" = ") {
+            Some(("test", _)) => format!("test = {:?}\n", text(&test)),
+            _ => format!("{line}\n"),
+        });
+        lines.collect::<String>()
+    };
+    let model = with_recipe(folder.path(), of_these);
+    let split = ["evaluate", "--model", &model, "--split", "test"];
+    refused(split, 1, ["01.png"]);
+    with_recipe(folder.path(), |recipe| {
+        of_these(recipe).replace("broken = \"error\"", "broken = \"skip\"")
+    });
+    let scored = stdout(&run(split).success());
+    assert!(scored.contains("5 of 5 images"), "{scored}");
+    assert!(scored.contains("of label day: 2 as day"), "{scored}");
+}
+
+/// A folder may have any name.
+#[cfg(unix)]
+#[test]
+fn names_of_classes_are_escaped() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut bytes = fs::read(format!("{}/model.safetensors", classifier())).unwrap();
+    let at = bytes.windows(5).position(|part| part == b"night").unwrap();
+    bytes[at..at + 5].copy_from_slice(br"h\\nt");
+    let model = file(folder.path(), "model.safetensors", bytes);
+    let labelled = classes(&path("labelled"), 2, 70);
+    fs::rename(path("labelled/night"), path("labelled/h\nt")).unwrap();
+    let output = text(&path("labels.txt"));
+    let evaluate = ["evaluate", "--model", &model, "--labelled", &labelled];
+    let scored = regard().args(evaluate).args(["--output", &output]).assert();
+    let scored = stdout(&scored.success());
+    assert!(
+        scored.contains(r"of label h\nt: 0 as day, 2 as h\nt"),
+        "{scored}"
+    );
+    let written = fs::read_to_string(&output).unwrap();
+    assert_eq!(written, "day\nday\nh\\nt\nh\\nt\n");
+    let about = stdout(&run(["model", &model]).success());
+    assert!(about.contains(r"day, h\nt"), "{about}");
+}
+
+#[test]
+fn what_is_done_before_a_broken_image_is_not_lost() {
+    let folder = tempdir().unwrap();
+    classes(folder.path(), 3, 50);
+    let night = folder.path().join("night");
+    fs::write(night.join("02.png"), "no image").unwrap();
+    let done = run(["classify", "--model", classifier(), &text(&night)]).code(1);
+    assert_eq!(stdout(&done).lines().count(), 2);
+    assert!(stderr(&done).contains("02.png"), "{}", stderr(&done));
+}
+
 #[test]
 fn what_a_network_looked_at_is_drawn() {
     let folder = tempdir().unwrap();
@@ -181,6 +254,19 @@ fn what_is_no_image_is_refused_by_name() {
         1,
         ["one folder with images for each class"],
     );
+    refused(
+        ["evaluate", "--model", "runs/nowhere", "--split", "test"],
+        1,
+        ["runs/nowhere: cannot read"],
+    );
+    let bootstrap = [
+        "evaluate",
+        "--model",
+        classifier(),
+        "--split=test",
+        "--bootstrap",
+    ];
+    refused(bootstrap, 2, ["--bootstrap is for scores of translations"]);
 }
 
 /// The folder of a tiny CLIP with its photo, and what the original library says of the photo.

@@ -336,6 +336,11 @@ fn a_wrong_command_line_is_told_from_a_failure() {
         2,
         ["--beam 9"],
     );
+    refused(
+        ["evaluate", "-i", "x", "-r", "y", "--resamples=10000001"],
+        2,
+        ["--resamples", "from 1 to 10000000"],
+    );
 }
 
 #[test]

@@ -262,17 +262,17 @@ fn one_map_is_drawn_unless_others_are_asked_for() {
     let (_, html) = inside(folder.path(), "look.html");
     refused(
         ["view", &trace, "--layer", "3"],
-        1,
+        2,
         ["no layer 3", "layers are 1, 2"],
     );
     refused(
         ["view", &trace, "--head", "3"],
-        1,
+        2,
         ["no head 3", "heads are 1 to 2"],
     );
     refused(
         ["view", &trace, "--map", "decoder"],
-        1,
+        2,
         [
             "no self-attention of a decoder",
             "decoder.cross, encoder.self",

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::{expect_long_as_looked, refused, regard, stderr, stdout, text};
+use crate::{expect_long_as_looked, refused, refused_command, regard, stderr, stdout, text};
 
 /// A copy of a golden checkpoint with a tokenizer of whole words, as many as the model has.
 pub fn model(case: &str, folder: &Path) -> String {
@@ -370,6 +370,12 @@ fn masked_words_are_filled_and_texts_become_vectors() {
         .map(|token| token["probability"].as_f64().unwrap())
         .sum();
     assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    let mut ids: Vec<u64> = tokens
+        .iter()
+        .map(|token| token["id"].as_u64().unwrap())
+        .collect();
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..51));
     let sentences = model("bert-sentence", folder.path());
     let done = regard()
         .args(["embed", "--model", &sentences, "w1 w2", "w3"])
@@ -386,6 +392,84 @@ fn masked_words_are_filled_and_texts_become_vectors() {
             "{square}"
         );
     }
+}
+
+/// Tokens that differ by their white space alone are told apart.
+#[test]
+fn white_space_of_a_filled_token_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let masked = model("bert", folder.path());
+    let file = Path::new(&masked).join("tokenizer.json");
+    let tokenizer = fs::read_to_string(&file).unwrap();
+    let tokenizer = tokenizer.replace("\"w1\"", "\" w2\"");
+    fs::write(&file, tokenizer.replace("\"w3\"", "\"\\n\"")).unwrap();
+    let fill = ["fill", "--model", &masked, "--top", "51", "w2 [MASK]"];
+    let done = regard().args(fill).assert().success();
+    let shown = stdout(&done);
+    for token in ["%  w2\n", "%  ␣w2\n", "%  \\n\n"] {
+        assert!(shown.contains(token), "{token:?} is not in: {shown}");
+    }
+    let done = regard().args(fill).arg("--json").assert().success();
+    let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let tokens = line["places"][0]["tokens"].as_array().unwrap();
+    for token in ["w2", " w2", "\n"] {
+        assert!(
+            tokens.iter().any(|found| found["token"] == token),
+            "{token:?}"
+        );
+    }
+}
+
+/// The library panics on these, which is reported as what is wrong with the file, and as nothing else.
+#[test]
+fn a_damaged_tokenizer_is_named_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let writes = model("gpt2", folder.path());
+    let file = Path::new(&writes).join("tokenizer.json");
+    let whole: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let expression = json!({"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": false});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let token = json!({"SpecialToken": {"id": "</s>", "type_id": 0}});
+    let around = json!({"type": "TemplateProcessing", "single": [token, text], "pair": [text, text], "special_tokens": {}});
+    for (key, damage) in [("pre_tokenizer", expression), ("post_processor", around)] {
+        let mut damaged = whole.clone();
+        damaged[key] = damage;
+        fs::write(&file, damaged.to_string()).unwrap();
+        let prompt = format!("{}!", "a".repeat(45));
+        refused(
+            ["generate", "--model", &writes, &prompt],
+            1,
+            ["tokenizer.json: ", "the library `tokenizers` panicked"],
+        );
+    }
+}
+
+#[test]
+fn a_long_text_of_several_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reads, writes) = (model("bert", folder.path()), model("gpt2", folder.path()));
+    let long = "w7 ".repeat(200);
+    for (command, model) in [
+        ("embed", &reads),
+        ("similar", &reads),
+        ("fill", &reads),
+        ("generate", &writes),
+    ] {
+        let texts = ["w1 [MASK]", "w2 [MASK]", &long, "w3 [MASK]"];
+        let mut regard = regard();
+        regard.args([command, "--model", model]).args(texts);
+        refused_command(&mut regard, 1, ["text 3", "w7 w7", "has 20"]);
+    }
+    let texts = ["w1 [MASK]", &long];
+    let done = regard()
+        .args(["fill", "--model", &reads])
+        .args(texts)
+        .assert()
+        .code(1);
+    assert!(
+        stdout(&done).contains("w1 [MASK]"),
+        "what is done is printed"
+    );
 }
 
 #[test]
@@ -595,6 +679,12 @@ fn what_cannot_be_done_is_said() {
     assert!(error.contains("encoders"), "{error}");
     let error = said(&["fill", "--model", &reads, "w1"], 2);
     assert!(error.contains("[MASK]"), "{error}");
+    let settings = Path::new(&reads).join("tokenizer_config.json");
+    let marks = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, "{}").unwrap();
+    let error = said(&["fill", "--model", &reads, "w1 [MASK]"], 1);
+    assert!(error.contains("a tokenizer with a mask token"), "{error}");
+    fs::write(&settings, marks).unwrap();
     let long = "w1 ".repeat(97);
     let error = said(&["generate", "--model", &writes, &long], 1);
     assert!(error.contains("97") && error.contains("96"), "{error}");
@@ -664,6 +754,22 @@ fn what_cannot_be_done_is_said() {
         2,
     );
     assert!(error.contains("--query 9"), "{error}");
+    for (model, map, told) in [
+        (&writes, "cross", "no decoder.cross; it has self\n"),
+        (&reads, "decoder", "no decoder.self; it has self\n"),
+        (
+            &translates,
+            "self",
+            "no self; it has encoder.self, decoder.self, decoder.cross\n",
+        ),
+    ] {
+        for more in [&["--quiet"][..], &["--json"], &[]] {
+            let look = ["look", "--model", model, "--map", map, "w1"];
+            let done = regard().args(look).args(more).assert().code(2);
+            assert!(stderr(&done).contains(told), "{}", stderr(&done));
+            assert_eq!(stdout(&done), "");
+        }
+    }
     let error = said(&["look", "--model", &writes, "--target", "w1", "w1"], 2);
     assert!(error.contains("--target"), "{error}");
     let error = said(&["generate", "--model", "no/such-model", "w1"], 1);

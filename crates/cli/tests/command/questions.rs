@@ -6,7 +6,7 @@ use regard_images::scenes::{Scene, SceneConfig};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, refused, regard, run, stderr, stdout, text};
+use crate::{file, refused, refused_command, regard, run, stderr, stdout, text};
 
 /// The run folder of a model that has begun to learn; trained once, by the program.
 fn answerer() -> &'static str {
@@ -176,6 +176,19 @@ fn answers_are_scored_by_kind_of_question() {
     );
     let labelled = ["evaluate", "--model", answerer(), "--labelled", "x.tsv"];
     refused(labelled, 2, ["give --split test"]);
+    // A recipe without test data.
+    let folder = tempdir().unwrap();
+    let train = "images = \"a\"\nquestions = \"b\"\nannotations = \"c\"\n";
+    let recipe = "[model]\nkind = \"vqa\"\n[training]\nsteps = 1\n[data.questions.train]\n";
+    let recipe = format!("{recipe}{train}");
+    file(folder.path(), "recipe.toml", recipe);
+    let model = folder.path().join("model.safetensors");
+    fs::copy(format!("{}/model.safetensors", answerer()), &model).unwrap();
+    refused(
+        ["evaluate", "--model", &text(&model), "--split", "test"],
+        1,
+        ["recipe.toml", "names no test data of questions"],
+    );
 }
 
 #[test]
@@ -196,4 +209,11 @@ fn what_cannot_be_asked_is_refused() {
         ["broken.png"],
     );
     refused(["ask", "--model", &image, &image, "Why?"], 1, ["3.png"]);
+    let svg = text(&folder.path().join("look.svg"));
+    let layer = ["ask", "--model", model, "--layer", "9", "--svg", &svg];
+    refused_command(
+        regard().args(layer).args([image.as_str(), "Why?"]),
+        2,
+        ["the model has no layer 9"],
+    );
 }

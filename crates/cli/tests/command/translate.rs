@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, inside, regard, run, stderr, stdout, trained};
+use crate::{file, inside, refused, refused_command, regard, run, stderr, stdout, trained};
 
 /// Translates lines of standard input.
 fn piped(input: &str, arguments: &[&str]) -> String {
@@ -249,4 +249,72 @@ fn a_model_of_half_the_size_translates_the_same() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["model"]["kind"], "rnnsearch");
     assert!(json["parameters"].as_u64().unwrap() > 1000);
+}
+
+/// Learned positions are a table, beyond which there are none.
+#[test]
+fn a_search_needs_room_in_the_model() {
+    let folder = tempdir().unwrap();
+    let recipe = r#"
+        [model]
+        kind = "transformer"
+        d_model = 8
+        heads = 2
+        feed_forward = 8
+        encoder_layers = 1
+        decoder_layers = 1
+        positions = "learned"
+        max_length = 16
+        [data.synthetic]
+        task = "reverse"
+        symbols = 4
+        min_length = 2
+        max_length = 4
+        sentences = 32
+        valid_sentences = 4
+        test_sentences = 4
+        [data.filter]
+        max_tokens = 15
+        [translate]
+        max_source_tokens = 15
+        max_length = { absolute = 15 }
+        [training]
+        steps = 1
+    "#;
+    let recipe = file(folder.path(), "learned.toml", recipe);
+    let (_, model) = inside(folder.path(), "run");
+    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    let long = "a b c d ".repeat(20);
+    for option in ["--max-source-tokens", "--max-length"] {
+        refused(
+            ["translate", "--model", &model, option, "500", &long],
+            2,
+            [option, "500", "expected at most 15"],
+        );
+        let evaluate = ["evaluate", "--model", &model, "--split", "test"];
+        let mut command = regard();
+        command.args(evaluate).args([option, "500"]);
+        refused_command(&mut command, 2, [option, "expected at most 15"]);
+    }
+    run(["translate", "--model", &model, "--quiet", &long]).success();
+}
+
+#[test]
+fn translations_do_not_take_the_place_of_their_source() {
+    let folder = tempdir().unwrap();
+    let (path, text) = inside(folder.path(), "text.txt");
+    fs::write(&path, "a b\n").unwrap();
+    let (_, svg) = inside(folder.path(), "look.svg");
+    let translate = ["translate", "--model", trained(), "--input", &text];
+    for more in [
+        ["--output", &text].as_slice(),
+        &["--html", &text],
+        &["--svg", &svg, "--png", &svg],
+        &["--svg", &svg, "--output", &svg],
+    ] {
+        let mut command = regard();
+        command.args(translate).args(more);
+        refused_command(&mut command, 2, ["would be lost"]);
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "a b\n");
 }

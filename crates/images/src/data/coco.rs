@@ -54,7 +54,11 @@ struct Instance {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "neither polygons (lists of x1, y1, x2, y2, ..) nor runs (size: height and width; \
+                 counts: packed text, or whole numbers from 0 to 4294967295)"
+)]
 enum Segmentation {
     Polygons(Vec<Vec<f64>>),
     Runs { counts: Counts, size: [u32; 2] },
@@ -99,8 +103,8 @@ pub fn coco_captions(
 /// Boxes may reach a pixel beyond the image, from rounding, and are cut at its border.
 ///
 /// # Errors
-/// As of [`coco_captions`]; [`ImagesError::Field`] for a category that is not listed, an image without sizes, a box outside the
-/// image or without area, and a mask that does not fit the image. A broken object is skipped alone.
+/// As of [`coco_captions`]; [`ImagesError::Field`] for a category that is not listed, two of one name, an image without sizes, a box
+/// outside the image or without area, and a mask that does not fit the image. A broken object is skipped alone.
 pub fn coco_instances(
     annotations: &Path,
     images: &Path,
@@ -112,15 +116,7 @@ pub fn coco_instances(
     )?;
     let mut categories = file.categories;
     categories.sort_by_key(|category| category.id);
-    if let Some(twice) = categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        let given = format!("{} twice", twice[0].id);
-        return Err(field(
-            annotations,
-            "categories: id",
-            given,
-            "each number once",
-        ));
-    }
+    check_categories(annotations, &categories)?;
     let (mut dataset, places) = listed(annotations, images, broken, &file.images)?;
     for (i, instance) in file.annotations.into_iter().enumerate() {
         let Some(place) = place(annotations, i, &places, instance.image_id)? else {
@@ -148,6 +144,28 @@ pub fn coco_instances(
         .map(|category| category.name)
         .collect();
     Ok(dataset)
+}
+
+/// Refuses a number or a name that occurs twice; the categories are sorted by their numbers.
+fn check_categories(annotations: &Path, categories: &[Category]) -> Result<(), ImagesError> {
+    if let Some(twice) = categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        let given = format!("{} twice", twice[0].id);
+        return Err(field(
+            annotations,
+            "categories: id",
+            given,
+            "each number once",
+        ));
+    }
+    let mut ids: HashMap<&str, u64> = HashMap::new();
+    for Category { id, name } in categories {
+        if let Some(other) = ids.insert(name, *id) {
+            let given = format!("{name:?} of both {other} and {id}");
+            let expected = "each name once; rename or remove one of them";
+            return Err(field(annotations, "categories: name", given, expected));
+        }
+    }
+    Ok(())
 }
 
 /// Examples for the images, and the place of each image's number; no place for those that were skipped.

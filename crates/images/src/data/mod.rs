@@ -205,7 +205,8 @@ impl Example {
     /// The image: read and decoded, or a copy of the pixels in memory.
     ///
     /// # Errors
-    /// Those of [`Image::open`]; [`ImagesError::Size`] if the file does not have the size that the data set states.
+    /// Those of [`Image::open`]; [`ImagesError::NoFile`] for a folder or a link that leads nowhere; [`ImagesError::Size`] if the file
+    /// does not have the size that the data set states.
     pub fn image(&self, decoding: &Decoding) -> Result<Image, ImagesError> {
         let path = match &self.source {
             Source::Pixels(image) => {
@@ -217,6 +218,11 @@ impl Example {
             }
             Source::File(path) => path,
         };
+        if !path.is_file() {
+            return Err(ImagesError::NoFile {
+                name: path.display().to_string(),
+            });
+        }
         let image = Image::open(path, decoding)?;
         let actual = [image.height(), image.width()];
         match self.size {

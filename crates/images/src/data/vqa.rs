@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -45,7 +45,7 @@ struct Answer {
 }
 
 /// The images that the questions are about, in the order of their first question, with their questions; `images` is the folder of
-/// COCO's images. An image is sought by the name that COCO 2014 gave it (`COCO_train2014_000000000009.jpg`, with the file's
+/// COCO's images. An image is sought by the name that COCO 2014 gave it (`COCO_train2014_000000000009.jpg`, if the file has a
 /// `data_subtype`), then by that of 2017 (`000000000009.jpg`). Without `annotations`, as for a test set, answers are empty.
 ///
 /// # Errors
@@ -117,12 +117,8 @@ pub fn vqa(
         let place = match places.entry(entry.image_id) {
             Entry::Occupied(place) => *place.get(),
             Entry::Vacant(place) => {
-                let short = format!("{:012}.jpg", entry.image_id);
-                let long = format!("COCO_{}_{short}", asked.data_subtype);
-                let path = image_path(questions, &name("image_id"), images, &long);
-                let path = path.or_else(|error| {
-                    image_path(questions, &name("image_id"), images, &short).map_err(|_| error)
-                });
+                let (name, subtype) = (name("image_id"), asked.data_subtype.as_str());
+                let path = image(questions, name, images, entry.image_id, subtype);
                 let path = unless_skipped(path, broken, &mut dataset.skipped)?;
                 *place.insert(path.map(|path| {
                     dataset.examples.push(Example::new(Source::File(path)));
@@ -146,6 +142,36 @@ pub fn vqa(
         ));
     }
     Ok(dataset)
+}
+
+/// The file of the image `id`, which the field `name` of the questions states.
+fn image(
+    questions: &Path,
+    name: String,
+    images: &Path,
+    id: u64,
+    subtype: &str,
+) -> Result<PathBuf, ImagesError> {
+    let short = format!("{id:012}.jpg");
+    let long = format!("COCO_{subtype}_{short}");
+    let sought = match subtype {
+        "" => vec![&short],
+        _ => vec![&long, &short],
+    };
+    let mut found = sought
+        .into_iter()
+        .filter_map(|file| image_path(questions, &name, images, file).ok());
+    found.next().ok_or_else(|| {
+        let folder = images.display();
+        let expected = match subtype {
+            "" => format!(
+                "{short} in {folder}; names of COCO 2014 need data_subtype, such as \"val2014\", beside the questions"
+            ),
+            _ => format!("{long} or {short} in {folder}"),
+        };
+        let given = format!("{id}, whose image is missing");
+        field(questions, &name, given, expected)
+    })
 }
 
 /// The answers by question, with their places in the file.

@@ -40,6 +40,7 @@ struct Beam {
     sentence: usize,
     log_probability: f64,
     history: Option<Rc<Node>>,
+    /// The sum of the weights of each source position; empty without a coverage penalty.
     coverage: Vec<f32>,
 }
 
@@ -67,6 +68,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
     let ends = stepper.ends();
     let sentences = source_lengths.len();
     let mut finished: Vec<Vec<Hypothesis>> = (0..sentences).map(|_| vec![]).collect();
+    let penalized = config.coverage_penalty != 0.0;
     let mut live: Vec<Beam> = source_lengths
         .iter()
         .enumerate()
@@ -74,7 +76,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
             sentence,
             log_probability: 0.0,
             history: None,
-            coverage: vec![0.0; length],
+            coverage: vec![0.0; if penalized { length } else { 0 }],
         })
         .collect();
     let mut length = 0;
@@ -123,7 +125,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
             candidates.truncate(room);
             for candidate in candidates {
                 let parent = &live[candidate.row];
-                let weights = row_weights(candidate.row, parent.coverage.len());
+                let weights = row_weights(candidate.row, source_lengths[sentence]);
                 let mut coverage = parent.coverage.clone();
                 coverage
                     .iter_mut()

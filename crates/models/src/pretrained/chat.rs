@@ -25,7 +25,11 @@ use super::{
 const FUEL: u64 = 500_000;
 /// The longest conversation in bytes.
 const LONGEST_OUTPUT: usize = 64 << 20;
-/// Lists inside lists, of which a template can make one with every few steps, are written and dropped by recursion.
+/// The largest template in bytes; published ones are smaller. Where a template is read, a byte can take a level of recursion, and time can
+/// grow with the square of the bytes.
+const LARGEST: usize = 64 << 10;
+/// Templates are read and dropped by recursion, up to a level for each byte, and so are lists inside lists written and dropped, of which a
+/// template can make one with every few steps.
 const STACK: usize = 512 << 20;
 /// The deepest list inside lists that `tojson` writes.
 const DEEPEST: usize = 100;
@@ -104,10 +108,11 @@ impl ChatTemplate {
                     .iter()
                     .filter_map(|template| template["name"].as_str());
                 let names: Vec<&str> = names.collect();
-                format!(
-                    "chat_template: found {}; expected one named default",
-                    names.join(", ")
-                )
+                let found = match names.is_empty() {
+                    true => "no template with a name".to_owned(),
+                    false => names.join(", "),
+                };
+                format!("chat_template: found {found}; expected one named default")
             }
             _ => "no chat_template: the model was not trained on conversations; give it plain text"
                 .to_owned(),
@@ -125,28 +130,15 @@ impl ChatTemplate {
         tokens: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, PretrainedError> {
         let path = path.into();
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build();
-        environment.set_syntax(syntax.map_err(|error| refused(&path, "cannot be read", &error))?);
-        environment.set_fuel(Some(FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", tojson);
-        environment.add_function(
-            "raise_exception",
-            |message: String| -> Result<Value, Error> {
-                Err(Error::new(ErrorKind::InvalidOperation, message))
-            },
-        );
-        environment.add_function("strftime_now", |format: &str| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH);
-            strftime(format, now.map_or(0, |since| since.as_secs()))
-        });
-        let added = environment.add_template_owned(NAME, without_marks(template));
-        added.map_err(|error| refused(&path, "cannot be read", &error))?;
+        if template.len() > LARGEST {
+            let bytes = template.len();
+            let problem =
+                format!("the chat template has {bytes} bytes; expected at most {LARGEST}");
+            return Err(PretrainedError::malformed(&path, problem));
+        }
+        let template = without_marks(template);
+        let read = deep(&path, || environment(template))?;
+        let environment = read.map_err(|error| refused(&path, "cannot be read", &error))?;
         Ok(Self {
             path,
             environment,
@@ -177,13 +169,8 @@ impl ChatTemplate {
             template.render_captured_to(Value::from_pairs(context), &mut output)?;
             Ok(output.0)
         };
-        let output = thread::scope(|scope| {
-            let thread = thread::Builder::new().stack_size(STACK);
-            let thread = thread.spawn_scoped(scope, render);
-            let thread = thread.map_err(PretrainedError::read(&self.path))?;
-            let output = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            output.map_err(|error| refused(&self.path, "fails", &error))
-        })?;
+        let output = deep(&self.path, render)?;
+        let output = output.map_err(|error| refused(&self.path, "fails", &error))?;
         String::from_utf8(output).map_err(|_| {
             PretrainedError::malformed(&self.path, "the chat template writes no UTF-8")
         })
@@ -191,6 +178,41 @@ impl ChatTemplate {
 }
 
 const NAME: &str = "chat_template";
+
+/// Does `work` on a thread with room for recursion.
+fn deep<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T, PretrainedError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK);
+        let thread = thread.spawn_scoped(scope, work);
+        let thread = thread.map_err(PretrainedError::read(path))?;
+        Ok(thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+/// What a template runs in.
+fn environment(template: String) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(FUEL));
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_filter("tojson", tojson);
+    environment.add_function(
+        "raise_exception",
+        |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        },
+    );
+    environment.add_function("strftime_now", |format: &str| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        strftime(format, now.map_or(0, |since| since.as_secs()))
+    });
+    environment.add_template_owned(NAME, template)?;
+    Ok(environment)
+}
 
 /// A template without the marks around what an assistant says, which matter in training alone.
 fn without_marks(template: &str) -> String {

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io::{Seek, SeekFrom},
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 
@@ -16,6 +15,7 @@ use super::{
     error::PretrainedError,
     json::{LARGEST_LIST, json, open},
 };
+use crate::guard::guarded;
 
 /// One tensor of a file: its shape, and its values as they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -204,7 +204,7 @@ impl Folder {
         for (name, expected) in expected {
             match found.remove(&names.plain(&name)) {
                 None => differences.push(Difference::Missing {
-                    name,
+                    name: names.missing(&name, &self.tensors),
                     shape: expected,
                 }),
                 Some(stored) if self.tensors[stored].shape != expected => {
@@ -262,6 +262,13 @@ impl Weights<'_> {
 }
 
 impl Names<'_> {
+    /// What a missing weight could be called beside the `tensors` of a file: `[model.]norm.weight`.
+    fn missing(&self, name: &str, tensors: &BTreeMap<String, Located>) -> String {
+        let used = |prefix: &&&str| tensors.keys().any(|name| name.starts_with(**prefix));
+        let prefix = self.prefixes.iter().find(used);
+        prefix.map_or_else(|| name.to_owned(), |prefix| format!("[{prefix}]{name}"))
+    }
+
     /// A name without prefix, with the ending of today.
     fn plain(&self, name: &str) -> String {
         let prefixes = self.prefixes.iter();
@@ -461,9 +468,8 @@ fn read_pickle(
     tensors: &mut BTreeMap<String, Located>,
 ) -> Result<(), PretrainedError> {
     let (_, size) = open(path)?;
-    let reader = catch_unwind(AssertUnwindSafe(|| PytorchReader::new(path)));
-    let problem = match reader {
-        Ok(Ok(reader)) => {
+    let problem = match guarded(|| PytorchReader::new(path)) {
+        Some(Ok(reader)) => {
             for (name, tensor) in reader.into_tensors() {
                 let located = Located {
                     file: path.to_owned(),
@@ -475,8 +481,8 @@ fn read_pickle(
             }
             return Ok(());
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "its reader panicked".to_owned(),
+        Some(Err(error)) => error.to_string(),
+        None => "its reader panicked".to_owned(),
     };
     Err(PretrainedError::malformed(
         path,
@@ -498,7 +504,7 @@ fn pickled(
             tensor.byte_len()
         ))));
     }
-    let bytes = catch_unwind(AssertUnwindSafe(|| tensor.read())).unwrap_or_else(|_| {
+    let bytes = guarded(|| tensor.read()).unwrap_or_else(|| {
         Err(std::io::Error::other(
             "the reader of the checkpoint panicked",
         ))

@@ -11,7 +11,10 @@ use std::{
 
 use regard_config::nearest;
 
-use super::error::PretrainedError;
+use super::{
+    error::PretrainedError,
+    json::{LARGEST_SETTINGS, text},
+};
 
 /// What stands in front of the name of a model that may be downloaded.
 const PREFIX: &str = "hf:";
@@ -138,12 +141,19 @@ impl Hub {
         if let Some(found) = name.and_then(|name| self.cached(name)) {
             return Ok(found);
         }
-        let mut problem = format!(
-            "there is no such folder, and none in the cache {}",
-            self.cache.display()
-        );
+        let cache = self.cache.display();
         let names = self.names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Some(name) = name.filter(|name| names.contains(&name.repository)) {
+            let revision = name.revision;
+            return Err(not_found(
+                model,
+                format!(
+                    "there is no such folder, and the cache {cache} has it without a config.json of its revision {revision}; {PREFIX}{model} downloads it"
+                ),
+            ));
+        }
+        let mut problem = format!("there is no such folder, and none in the cache {cache}");
         match (nearest(model, &names), name) {
             (Some(near), _) => problem.push_str(&format!("; did you mean {near}?")),
             (None, Some(name)) => {
@@ -157,7 +167,7 @@ impl Hub {
     /// The folder of a model in the cache, if it has a configuration.
     fn cached(&self, name: Name<'_>) -> Option<PathBuf> {
         let folder = self.cache.join(name.folder());
-        let reference = fs::read_to_string(folder.join("refs").join(name.revision)).ok();
+        let reference = text(&folder.join("refs").join(name.revision), LARGEST_SETTINGS).ok();
         // Without a reference the revision is a commit.
         let commit = reference.as_deref().map_or(name.revision, str::trim);
         let snapshot = folder.join("snapshots").join(commit);

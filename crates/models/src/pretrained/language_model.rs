@@ -115,6 +115,19 @@ pub enum InputError {
         /// The longest that the model reads.
         context: usize,
     },
+    /// One of several texts is too long.
+    LongText {
+        /// Its number, counted from 1.
+        number: usize,
+        /// How it begins.
+        beginning: String,
+        /// Its length, in tokens.
+        tokens: usize,
+        /// The most that there is room for.
+        most: usize,
+        /// The longest text that the model reads, with what it writes.
+        context: usize,
+    },
     /// Global tokens that are not ascending, or not in the text, or of a model that has none.
     Global {
         /// How many tokens may be global.
@@ -140,6 +153,17 @@ impl fmt::Display for InputError {
                 f,
                 "a text of {tokens} tokens is longer than the model's context of {context}; expected a shorter one"
             ),
+            Self::LongText {
+                number,
+                beginning,
+                tokens,
+                most,
+                context,
+            } => write!(
+                f,
+                "text {number}, which begins with {beginning:?}, has {tokens} tokens; expected at most {most} in the model's \
+                 context of {context}: shorten it or leave it out"
+            ),
             Self::Global { tokens: 0 } => {
                 write!(
                     f,
@@ -160,6 +184,33 @@ impl fmt::Display for InputError {
 }
 
 impl std::error::Error for InputError {}
+
+impl InputError {
+    /// Checks that text `number` of several, counted from 1, has at most as many `tokens` as a `context` has room for beside `others`.
+    ///
+    /// # Errors
+    /// [`InputError::LongText`].
+    pub fn expect_room(
+        number: usize,
+        text: &str,
+        tokens: usize,
+        context: usize,
+        others: usize,
+    ) -> Result<(), Self> {
+        const SHOWN: usize = 40;
+        let most = context.saturating_sub(others);
+        match tokens <= most {
+            true => Ok(()),
+            false => Err(Self::LongText {
+                number,
+                beginning: text.chars().take(SHOWN).collect(),
+                tokens,
+                most,
+                context,
+            }),
+        }
+    }
+}
 
 impl LanguageModel {
     /// The size of the vocabulary.

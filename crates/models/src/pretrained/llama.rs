@@ -18,7 +18,7 @@ use super::{
     families::activation,
     folder::{Folder, Names},
     language_model::LanguageModelSource,
-    rotary::{plain, rotation},
+    rotary::{base_of, plain, rotation},
     source::{Matrix, Norm, StackSource, expect_layers},
 };
 
@@ -244,7 +244,7 @@ fn rotation_of(
         false => "full_attention",
     };
     if kin.gemma && window && config.has("rope_local_base_freq") {
-        let base = config.positive("rope_local_base_freq")?;
+        let base = base_of(config, "rope_local_base_freq")?;
         return plain(config, base, head);
     }
     rotation(config, head, Some(layer))

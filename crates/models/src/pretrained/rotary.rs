@@ -24,9 +24,10 @@ pub(super) fn rotation(
 ) -> Result<Rotation, PretrainedError> {
     let section = settings(config, layer)?;
     let of = section.as_ref().unwrap_or(config);
-    let base = match of.has("rope_theta") {
-        true => of.positive("rope_theta")?,
-        false => config.positive_or("rope_theta", 10000.0)?,
+    let stated = [of, config].into_iter().find(|it| it.has("rope_theta"));
+    let base = match stated {
+        Some(stated) => base_of(stated, "rope_theta")?,
+        None => 10000.0,
     };
     let share = match of.has("partial_rotary_factor") {
         true => of.positive("partial_rotary_factor")?,
@@ -39,6 +40,14 @@ pub(super) fn rotation(
         return Err(config.refuse("partial_rotary_factor", expected));
     }
     rotation_of(config, of, base, size)
+}
+
+/// The base that a key states.
+pub(super) fn base_of(config: &Config, key: &str) -> Result<f64, PretrainedError> {
+    match config.float(key)? {
+        base if base > 1.0 => Ok(base),
+        _ => Err(config.refuse(key, "a number above 1")),
+    }
 }
 
 /// `f_i = base^{-2 i / size}`, unscaled.

@@ -93,7 +93,7 @@ impl Writing {
         };
         let needed = |key: &str| match one(key)? {
             Some(id) => Ok(id),
-            None => Err(folder.config().refuse(key, "the id of a token")),
+            None => Err(of(key).refuse(key, "the id of a token")),
         };
         let padding = one("pad_token_id")?;
         let start = match (one("decoder_start_token_id")?, padding) {

@@ -397,13 +397,15 @@ pub(super) fn expect_layers(
     layers: usize,
 ) -> Result<(), PretrainedError> {
     let tensors = folder.tensors().count();
-    match layers <= tensors {
-        true => Ok(()),
-        false => {
-            let expected = format!("at most {tensors}, the number of tensors in its files");
-            Err(config.refuse(key, expected))
-        }
+    if layers <= tensors {
+        return Ok(());
     }
+    if tensors == 0 {
+        let problem = "its files of weights hold no tensors; download them again";
+        return Err(PretrainedError::malformed(folder.path(), problem));
+    }
+    let expected = format!("at most {tensors}, the number of tensors in its files");
+    Err(config.refuse(key, expected))
 }
 
 /// A refusal of a kernel as an error about `path`.

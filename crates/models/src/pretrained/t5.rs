@@ -7,7 +7,7 @@
 use regard_kernels::stack::{
     Activation, Block, CrossAttention, FeedForward, Norms, SelfAttention, Sizes,
 };
-use regard_nn::position::RelativeBucketsConfig;
+use regard_nn::{AttentionError, position::RelativeBucketsConfig};
 
 use super::{
     embedding::EmbeddingSource,
@@ -53,17 +53,28 @@ pub(super) fn seq2seq(folder: &Folder) -> Result<Seq2SeqSource, PretrainedError>
         Some(name) => (true, name),
         None => (false, projection),
     };
+    let (count, farthest) = (
+        "relative_attention_num_buckets",
+        "relative_attention_max_distance",
+    );
     let buckets = RelativeBucketsConfig {
-        buckets: config.size_or("relative_attention_num_buckets", 32)?,
-        max_distance: config.size_or("relative_attention_max_distance", 128)?,
+        buckets: config.size_or(count, 32)?,
+        max_distance: config.size_or(farthest, 128)?,
         bidirectional: true,
     };
     if let Err(error) = buckets.check() {
-        return Err(config.refuse("relative_attention_num_buckets", error.to_string()));
+        return Err(match error {
+            AttentionError::Value {
+                field: "max_distance",
+                expected,
+                ..
+            } => config.refuse(farthest, expected),
+            AttentionError::Value { expected, .. } => config.refuse(count, expected),
+            other => config.refuse(count, other.to_string()),
+        });
     }
     if buckets.max_distance > FARTHEST {
-        let expected = format!("at most {FARTHEST}");
-        return Err(config.refuse("relative_attention_max_distance", expected));
+        return Err(config.refuse(farthest, format!("at most {FARTHEST}")));
     }
     let t5 = T5 {
         model: config.size("d_model")?,

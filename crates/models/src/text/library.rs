@@ -1,9 +1,9 @@
 //! A tokenizer of the Hugging Face library `tokenizers`, whose damaged files and panics are errors.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use serde_json::Value;
 use tokenizers::{EncodeInput, Encoding, Tokenizer};
+
+use crate::guard::guarded;
 
 /// The most ids of a vocabulary.
 pub const MAXIMUM_VOCABULARY_SIZE: usize = 1 << 20;
@@ -18,7 +18,7 @@ pub enum LibraryError {
     #[error("not a usable tokenizer: {0}")]
     Malformed(String),
     /// A text could not be encoded or tokens not decoded, which happens only if the document is damaged.
-    #[error("the tokenizer fails: {0}; its tokenizer.json may be damaged")]
+    #[error("the tokenizer fails: {0}; its file may be damaged")]
     Failed(String),
 }
 
@@ -47,8 +47,7 @@ impl Library {
             model.remove("dropout");
         }
         let text = document.to_string();
-        let tokenizer: Tokenizer =
-            guarded(|| text.parse()).map_err(|error| malformed(error.to_string()))?;
+        let tokenizer: Tokenizer = called(|| text.parse()).map_err(malformed)?;
         let largest = tokenizer.get_vocab(true).into_values().max();
         let size = largest.map_or(0, |id| id as usize + 1);
         if size > MAXIMUM_VOCABULARY_SIZE {
@@ -65,7 +64,7 @@ impl Library {
     /// # Errors
     /// [`LibraryError::Failed`].
     pub fn document(&self) -> Result<String, LibraryError> {
-        guarded(|| self.tokenizer.to_string(false))
+        called(|| self.tokenizer.to_string(false)).map_err(LibraryError::Failed)
     }
 
     /// The number of ids: all are below it.
@@ -118,7 +117,8 @@ impl Library {
         text: impl Into<EncodeInput<'s>>,
         special: bool,
     ) -> Result<Encoding, LibraryError> {
-        let encoding = guarded(|| self.tokenizer.encode(text, special))?;
+        let encoding = called(|| self.tokenizer.encode(text, special));
+        let encoding = encoding.map_err(LibraryError::Failed)?;
         match encoding
             .get_ids()
             .iter()
@@ -137,7 +137,7 @@ impl Library {
     /// # Errors
     /// [`LibraryError::Failed`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, LibraryError> {
-        guarded(|| self.tokenizer.decode(ids, skip_special))
+        called(|| self.tokenizer.decode(ids, skip_special)).map_err(LibraryError::Failed)
     }
 
     /// Decodes token by token.
@@ -286,14 +286,11 @@ fn malformed(problem: impl Into<String>) -> LibraryError {
 
 /// The result of a call of the library, with its panics as errors: it panics on some damaged files, and on regular expressions
 /// that run without end.
-fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, LibraryError> {
-    let result = catch_unwind(AssertUnwindSafe(call));
-    let message = match result {
-        Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "the library `tokenizers` panicked".to_owned(),
-    };
-    Err(LibraryError::Failed(message))
+fn called<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match guarded(call) {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err("the library `tokenizers` panicked".to_owned()),
+    }
 }
 
 /// Refuses steps that could take any amount of memory for a short text: replacements that replace each other's results, templates

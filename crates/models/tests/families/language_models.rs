@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use regard_kernels::{Kind, matmul::Storage};
 use regard_models::{
     generate::{BeamConfig, Prompt, SampleConfig, beam_search, sample},
-    pretrained::{LanguageModel, Searching, WritingRules},
+    pretrained::{Folder, LanguageModel, Searching, WritingRules},
 };
+use serde_json::{Value, json};
 
-use super::{Golden, Weights, close, open};
+use super::{Golden, Weights, close, copied, open};
 
 /// All cases, and whether they have a longer text.
 const CASES: [(&str, bool); 18] = [
@@ -180,15 +181,43 @@ fn small_storage_is_close() {
 #[test]
 fn former_configurations_describe_the_same_models() {
     for (case, _) in CASES.into_iter().chain(GEMMA) {
-        let copy = super::copied(case);
+        let copy = copied(case);
         let former = copy.path().join("config.v4.json");
         std::fs::rename(former, copy.path().join("config.json")).unwrap();
-        let folder = regard_models::pretrained::Folder::open(copy.path()).unwrap();
+        let folder = Folder::open(copy.path()).unwrap();
         let former = LanguageModel::open(&folder, None).unwrap();
         let today = LanguageModel::open(&open(case), None).unwrap();
         let ids = &Golden::of(case).rows("ids")[0];
         assert_eq!(former.logits(ids), today.logits(ids), "{case}");
     }
+}
+
+#[test]
+fn what_files_lack_is_said() {
+    let opened = |copy: &tempfile::TempDir| {
+        let folder = Folder::open(copy.path()).unwrap();
+        LanguageModel::open(&folder, None).unwrap_err().to_string()
+    };
+    let copy = copied("llama");
+    let file = copy.path().join("config.json");
+    let config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let mut turned = config.clone();
+    turned["rope_parameters"]["rope_theta"] = json!(1e-300);
+    std::fs::write(&file, turned.to_string()).unwrap();
+    let error = opened(&copy);
+    assert!(
+        error.ends_with("rope_theta: found 1e-300; expected a number above 1"),
+        "{error}"
+    );
+    std::fs::write(&file, config.to_string()).unwrap();
+    // A file of no tensors.
+    let empty = [&2u64.to_le_bytes()[..], b"{}"].concat();
+    std::fs::write(copy.path().join("model.safetensors"), empty).unwrap();
+    let error = opened(&copy);
+    assert!(
+        error.ends_with("its files of weights hold no tensors; download them again"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -31,6 +31,20 @@ fn sources(golden: &Golden) -> Vec<Vec<u32>> {
     .collect()
 }
 
+#[test]
+fn an_empty_list_of_tokens_is_refused_where_it_stands() {
+    let copy = copied("marian");
+    for key in ["eos_token_id", "decoder_start_token_id"] {
+        let settings = json!({key: []}).to_string();
+        std::fs::write(copy.path().join("generation_config.json"), settings).unwrap();
+        let folder = Folder::open(copy.path()).unwrap();
+        let error = Seq2SeqModel::open(&folder, None).unwrap_err().to_string();
+        let expected =
+            format!("generation_config.json: {key}: found []; expected the id of a token");
+        assert!(error.ends_with(&expected), "{error}");
+    }
+}
+
 fn slices(rows: &[Vec<u32>]) -> Vec<&[u32]> {
     rows.iter().map(Vec::as_slice).collect()
 }

@@ -401,6 +401,21 @@ proptest! {
     }
 }
 
+/// Without a coverage penalty nothing is kept for each position of a source.
+#[test]
+fn a_source_takes_memory_only_for_a_coverage_penalty() {
+    let language = Language {
+        seed: 1,
+        attends: false,
+    };
+    let config = BeamConfig {
+        limit: limit(5),
+        ..Default::default()
+    };
+    let found = beam_search(&mut Table::new(language, &[3]), &[1 << 50], &config);
+    assert!(!found[0].is_empty());
+}
+
 /// Logits of nothing but NaN end the sentence instead of looping or panicking.
 #[test]
 fn scores_that_are_no_numbers_end_the_search() {

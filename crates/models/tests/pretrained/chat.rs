@@ -132,6 +132,30 @@ fn broken_templates_are_named_by_line() {
 }
 
 #[test]
+fn a_deep_template_is_read_and_a_large_one_refused() {
+    // Each of these is read by recursion, a level deeper with every repetition.
+    for (first, part, last) in [
+        ("{{ ", "-", "1 }}"),
+        ("{{ ", "not ", "1 }}"),
+        ("{{ 1", "+1", " }}"),
+        ("{{ 1", "**1", " }}"),
+        ("{{ 1", "~1", " }}"),
+        ("{{ 1", "|e", " }}"),
+        ("{{ bos_token", ".x", " }}"),
+        ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+    ] {
+        let count = (60_000 / part.len()).min(10_000);
+        // It is written or refused, but does not end the process.
+        let _ = render(&format!("{first}{}{last}", part.repeat(count)));
+    }
+    let found = render(&" ".repeat(1 << 17)).unwrap_err();
+    assert_eq!(
+        found,
+        "t.jinja: the chat template has 131072 bytes; expected at most 65536"
+    );
+}
+
+#[test]
 fn a_template_that_does_not_end_is_stopped() {
     let deep = |what: &str| {
         format!(
@@ -188,6 +212,12 @@ fn a_template_is_found_where_models_have_it() {
     files.json("tokenizer_config.json", &named("rag"));
     assert!(
         message().contains("found tool_use, rag; expected one named default"),
+        "{}",
+        message()
+    );
+    files.json("tokenizer_config.json", &json!({"chat_template": [1, 2]}));
+    assert!(
+        message().contains("found no template with a name; expected one named default"),
         "{}",
         message()
     );

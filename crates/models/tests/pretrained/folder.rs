@@ -200,7 +200,7 @@ fn a_whole_model_is_compared_in_one_error() {
                 found: vec![4, 2]
             },
             Difference::Missing {
-                name: of("h.0.ln_1.bias"),
+                name: of("[transformer.]h.0.ln_1.bias"),
                 shape: vec![2]
             },
             Difference::Unexpected {

@@ -268,7 +268,18 @@ fn sizes_of_encoder_decoders_are_checked() {
             json!(16_000_000),
             "65536",
         ),
-        ("t5", "relative_attention_num_buckets", json!(3), "even"),
+        (
+            "t5",
+            "relative_attention_num_buckets",
+            json!(3),
+            "relative_attention_num_buckets: found 3; expected an even number of at least 4, half of them for each direction",
+        ),
+        (
+            "t5",
+            "relative_attention_max_distance",
+            json!(1),
+            "relative_attention_max_distance: found 1; expected more than the",
+        ),
         (
             "t5",
             "relative_attention_num_buckets",

@@ -273,6 +273,12 @@ fn names_are_looked_for_in_the_cache() {
     // References that lead out of the cache or nowhere.
     assert!(message("org/small").contains("no such folder"));
     assert!(message("org/empty").contains("no such folder"));
+    let without = "without a config.json of its revision main; hf:org/empty downloads it";
+    assert!(
+        message("org/empty").ends_with(without),
+        "{}",
+        message("org/empty")
+    );
     assert!(message("hf:../x").contains("expected hf:organisation/name"));
     assert!(message("/no/such/folder").contains("there is no such folder"));
     // A folder is itself, a file is none.

@@ -337,6 +337,17 @@ fn folders_without_a_tokenizer_say_what_to_do() {
     );
 }
 
+#[test]
+fn damaged_merges_are_no_damaged_tokenizer_json() {
+    let files = former_byte_level();
+    files.write("merges.txt", "#version: 0.2\na b c d\n");
+    let error = Tokenizer::open(files.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("not a usable tokenizer") && !error.contains("tokenizer.json"),
+        "{error}"
+    );
+}
+
 /// The texts that a stream gives, one for each token, and the rest.
 fn streamed(tokenizer: &Tokenizer, context: &[u32], ids: &[u32]) -> Vec<String> {
     let mut stream = tokenizer.stream(context, true).unwrap();

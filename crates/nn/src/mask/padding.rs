@@ -122,6 +122,9 @@ impl PaddingMask {
     }
 
     /// The sentences at `rows`, in that order (rows may repeat).
+    ///
+    /// # Panics
+    /// If a row is not there.
     pub fn select(&self, rows: &[usize]) -> Self {
         let device = self.tensor.device();
         let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();

@@ -33,6 +33,18 @@ fn check<const N: usize>(refusals: [(AttentionError, &str, &str); N]) {
 }
 
 #[test]
+fn of_keys_of_another_precision_than_the_cached() {
+    let mut cache = KeyValueCache::growing();
+    let keys = drawn("keys", [1, 1, 2, 3], 1.0);
+    cache.append(keys.clone(), keys.clone()).unwrap();
+    let half = keys.clone().cast(DType::F16);
+    let error = cache.append(half.clone(), half.clone()).unwrap_err();
+    let values = cache.append(keys.clone(), half).unwrap_err();
+    check([(error, "keys", "f16"), (values, "values", "f16")]);
+    assert_eq!(cache.append(keys.clone(), keys).unwrap().keys.dims()[2], 4);
+}
+
+#[test]
 fn of_positions() {
     let init = &mut Initializer::new(1, &device());
     let rotary = RotaryConfig::new(6);

@@ -304,7 +304,10 @@ def _arguments(query: Any, key: Any, v: Any, value: Any, mask: Any, bias: Any) -
     def contiguous(name: str, x: Any) -> np.ndarray | None:
         return None if x is None else np.ascontiguousarray(numbers(name, x))
 
-    mask = None if mask is None else np.ascontiguousarray(seen("mask", mask)[0, 0])
+    if mask is not None:
+        if (found := as_numpy("mask", mask)).ndim != 2:
+            raise ValueError(f"`mask` has the shape {list(found.shape)}, expected two axes: [batch, keys]")
+        mask = np.ascontiguousarray(seen("mask", found)[0, 0])
     named = {"query": query, "key": key, "v": v, "value": value, "bias": bias}
     return _Arguments(mask=mask, **{name: contiguous(name, x) for name, x in named.items()})
 

@@ -352,12 +352,14 @@ class Recorder:
             self._undo.append(module.register_forward_pre_hook(enter).remove)
             self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
 
-    def _keep(self, name: str, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], causal: bool = False) -> None:
+    def _keep(
+        self, name: str, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], causal: bool = False, problem: str = ""
+    ) -> None:
         attention = self.found.get(name)
         if attention is None:
             kind = _kind(name, causal, getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
             layer = sum(one.kind == kind for one in self.found.values())
-            attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows)
+            attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows, _problem=problem)
         if self.layers is not None and attention.layer not in self.layers:
             return
         if self.heads is not None:
@@ -562,7 +564,8 @@ def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], name
         padding = given.get("key_padding_mask")
         masks = [_added(m) for m in (mask, None if padding is None else padding[:, None, None]) if m is not None]
         options = {"bias": sum(masks)} if masks else {}
-    recorder._keep(recorder._names[id(module)], query, key, options)
+    problem = "its keys are not those of its input (add_bias_kv or add_zero_attn)" if module.bias_k is not None or module.add_zero_attn else ""
+    recorder._keep(recorder._names[id(module)], query, key, options, problem=problem)
 
 
 def _added(mask: Any) -> Any:

@@ -302,16 +302,15 @@ fn unread(measured: &[(&AttentionMap, Vec<HeadDiagnostics>)]) -> Option<String> 
         .filter(|(map, _)| map.kind() == Kind::Cross)
         .collect();
     let (first, _) = cross.first()?;
-    let words: Vec<String> = (0..first.keys().len())
+    let keys: Vec<usize> = (0..first.keys().len())
         .filter(|key| {
             let of_map = |(map, heads): &&(&AttentionMap, Vec<HeadDiagnostics>)| {
                 uncovered(map, heads).contains(key)
             };
             cross.iter().all(of_map)
         })
-        .map(|key| format!("`{}`", first.keys().label(key)))
         .collect();
-    (!words.is_empty()).then(|| format!("hardly looked at by the decoder: {}", words.join(", ")))
+    (!keys.is_empty()).then(|| format!("hardly looked at by the decoder: {}", named(first, &keys)))
 }
 
 /// `decoder.cross (4 layers), encoder.self`: the names of a trace's maps, each once.
@@ -343,6 +342,23 @@ pub fn uncovered(map: &AttentionMap, heads: &[HeadDiagnostics]) -> Vec<usize> {
         .filter(|&key| !map.keys().is_special(key))
         .filter(|&key| heads.iter().all(|head| head.column_sums[key] < UNCOVERED))
         .collect()
+}
+
+/// Keys of a map by their labels: all words, and of what is no word, such as cells of an image, the first ten.
+pub fn named(map: &AttentionMap, keys: &[usize]) -> String {
+    const NAMED: usize = 10;
+    let most = match map.keys().tokens() {
+        Some(_) => keys.len(),
+        None => NAMED,
+    };
+    let names = keys.iter().take(most);
+    let names: Vec<String> = names
+        .map(|&key| format!("`{}`", map.keys().label(key)))
+        .collect();
+    match keys.len() - names.len() {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
 }
 
 /// `0.92` as `92 %`.

@@ -12,7 +12,9 @@ use regard_kernels::{Attention, KernelError, View, ViewMut, dot};
 use safetensors::tensor::{Metadata, TensorInfo};
 use tempfile::NamedTempFile;
 
-use super::{Description, LENGTH, LongMap, Relative, VERSION, What, expect_possible, name};
+use super::{
+    Description, LENGTH, LongMap, MAX_HEADER, Relative, VERSION, What, expect_possible, name,
+};
 use crate::file::{METADATA_KEY, temporary};
 use crate::{Kind, Tokens, TraceError};
 
@@ -52,7 +54,8 @@ impl LongWriter {
     /// encoder-decoder the `others` are what its decoder reads and writes, see [`LongMap::between`].
     ///
     /// # Errors
-    /// [`TraceError::Description`] for maps that no model can have, and [`TraceError::Io`].
+    /// [`TraceError::Description`] for maps that no model can have, [`TraceError::TooLong`] for texts whose description no reader
+    /// takes, and [`TraceError::Io`].
     pub fn create(
         path: impl AsRef<Path>,
         model: impl Into<String>,
@@ -93,7 +96,21 @@ impl LongWriter {
         }
         let room = writer.header()?.len() + ROOM * writer.description.maps.len();
         writer.header = room.next_multiple_of(8);
+        writer.expect_room(writer.header, MAX_HEADER)?;
         Ok(writer)
+    }
+
+    /// Refuses a header of more bytes than allowed.
+    fn expect_room(&self, bytes: usize, limit: u64) -> Result<(), TraceError> {
+        let bytes = bytes as u64;
+        match bytes <= limit {
+            true => Ok(()),
+            false => Err(TraceError::TooLong {
+                path: self.path.clone(),
+                bytes,
+                limit,
+            }),
+        }
     }
 
     /// Where a tensor begins behind the header; one that is new stands behind the others.
@@ -371,7 +388,7 @@ impl LongWriter {
             }
         }
         let mut header = self.header()?;
-        debug_assert!(header.len() <= self.header);
+        self.expect_room(header.len(), self.header as u64)?;
         header.resize(self.header, b' ');
         let end = self
             .tensors

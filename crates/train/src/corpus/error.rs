@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::filter::FilterReport;
 use crate::tokenizer::TokenizerError;
 
 /// An error of reading, filtering, generating or batching text.
@@ -44,8 +45,18 @@ pub enum CorpusError {
         /// The offending byte.
         byte: u8,
     },
-    /// The file has no line.
-    #[error("{}: the file is empty; expected one sentence a line", path.display())]
+    /// A line is longer than any text.
+    #[error("{name}: line {line} has more than {most} bytes; expected text, with shorter lines")]
+    EndlessLine {
+        /// The file, or `standard input`.
+        name: String,
+        /// The line, counted from 1.
+        line: u64,
+        /// The most bytes that a line may have.
+        most: u64,
+    },
+    /// The file has no text.
+    #[error("{}: the file is empty; expected lines of text", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
@@ -68,7 +79,7 @@ pub enum CorpusError {
     /// A line is longer than the limit, and long lines were to be refused.
     #[error(
         "line {line} has {length} {unit} on the {side} side, more than the {limit} allowed; \
-         shorten it, raise the limit, or set long_lines to \"cut\" (or \"drop\" in training)"
+         shorten it, raise the limit, or have it cut (--long-lines cut; in a recipe long_lines = \"cut\", or \"drop\" for training)"
     )]
     LongLine {
         /// The line, counted from 1.
@@ -82,11 +93,11 @@ pub enum CorpusError {
         /// `tokens` or `words`.
         unit: &'static str,
     },
-    /// No pair passed the filter.
-    #[error("no sentence pair is left to train on: {report}")]
+    /// No pair passed the filter, or a text has not two tokens.
+    #[error("nothing is left to train on: {}", left_out(report))]
     NothingLeft {
         /// What was dropped and why.
-        report: super::FilterReport,
+        report: FilterReport,
     },
     /// A line of labelled text without a label.
     #[error(
@@ -125,6 +136,14 @@ pub enum CorpusError {
     },
 }
 
+fn left_out(report: &FilterReport) -> String {
+    match report.dropped() {
+        0 => "the text is too short to predict a token of it from others; give a longer one"
+            .to_owned(),
+        _ => report.to_string(),
+    }
+}
+
 impl CorpusError {
     /// The same of a line that stands behind `before` others: the number of a long line counts them too.
     pub fn after(mut self, before: usize) -> Self {
@@ -132,5 +151,19 @@ impl CorpusError {
             *line += before;
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CorpusError, FilterReport};
+
+    #[test]
+    fn a_short_text_is_no_pair() {
+        let report = FilterReport::default();
+        assert_eq!(
+            CorpusError::NothingLeft { report }.to_string(),
+            "nothing is left to train on: the text is too short to predict a token of it from others; give a longer one"
+        );
     }
 }

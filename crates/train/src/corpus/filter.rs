@@ -61,7 +61,7 @@ pub struct FilterReport {
     pub ratio: usize,
     /// Kept, but cut to the limit.
     pub cut: usize,
-    /// Dropped: an image could not be read.
+    /// Dropped: an image could not be read, or an object of one.
     pub broken: usize,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A line ends at `\n`, or at `\r\n`; nothing else ends a line (not NUL, not U+2028, not a lone
 //! `\r`), so that files stay aligned. A last line without `\n` counts. A byte-order mark at the
-//! very start is removed. Gzip is recognised by its first two bytes, not by the file's name.
+//! very start is removed. Gzip is recognised by its first two bytes, not by the file's name. A line
+//! of more than 256 MiB is refused.
 //!
 //! ```
 //! use regard_train::corpus::Lines;
@@ -22,6 +23,8 @@ use super::error::CorpusError;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const BUFFER: usize = 64 << 10;
+/// The longest line in bytes: a device without line ends has none, and no end either.
+const LONGEST: u64 = 256 << 20;
 
 /// The lines of a reader, one at a time, as they arrive; an empty line is an empty string.
 ///
@@ -78,9 +81,10 @@ impl<'a> Lines<'a> {
         })
     }
 
-    fn read_line(&mut self) -> Result<Option<String>, CorpusError> {
+    fn read_line(&mut self, longest: u64) -> Result<Option<String>, CorpusError> {
         self.buffer.clear();
-        let read = match self.reader.read_until(b'\n', &mut self.buffer) {
+        let mut reader = self.reader.by_ref().take(longest + 1);
+        let read = match reader.read_until(b'\n', &mut self.buffer) {
             Ok(read) => read,
             Err(source) if self.gzip => {
                 return Err(CorpusError::Gzip {
@@ -102,6 +106,13 @@ impl<'a> Lines<'a> {
         let start = self.offset;
         self.offset += read as u64;
         self.line += 1;
+        if read as u64 > longest {
+            return Err(CorpusError::EndlessLine {
+                name: self.name.clone(),
+                line: self.line,
+                most: longest,
+            });
+        }
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.pop();
             if self.buffer.last() == Some(&b'\r') {
@@ -161,7 +172,7 @@ impl Iterator for Lines<'_> {
         if self.finished {
             return None;
         }
-        let line = self.read_line().transpose();
+        let line = self.read_line(LONGEST).transpose();
         self.finished = !matches!(line, Some(Ok(_)));
         line
     }
@@ -174,4 +185,25 @@ impl Iterator for Lines<'_> {
 /// file.
 pub fn read_lines(path: impl AsRef<Path>) -> Result<Vec<String>, CorpusError> {
     Lines::open(path)?.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CorpusError, Lines};
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let mut lines = Lines::new(&b"one\r\nfour\nfive!\n"[..], "text").unwrap();
+        for expected in ["one", "four"] {
+            assert_eq!(lines.read_line(5).unwrap().as_deref(), Some(expected));
+        }
+        let error = lines.read_line(5).unwrap_err();
+        assert!(matches!(error, CorpusError::EndlessLine { line: 3, .. }));
+        assert_eq!(
+            error.to_string(),
+            "text: line 3 has more than 5 bytes; expected text, with shorter lines"
+        );
+        let mut endless = Lines::new(std::io::repeat(0), "zeros").unwrap();
+        assert!(endless.read_line(1 << 20).is_err());
+    }
 }

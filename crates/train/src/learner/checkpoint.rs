@@ -17,7 +17,8 @@ use crate::{
     ranks::Ranks,
 };
 
-const PROGRESS: &str = "regard.training";
+/// The entry of metadata that tells a checkpoint from a model.
+pub(crate) const PROGRESS: &str = "regard.training";
 
 /// How far a run is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -56,6 +57,9 @@ pub struct Progress {
     /// A hash of the training examples; `None` in files of before.
     #[serde(default)]
     pub data: Option<u64>,
+    /// A hash of the batches of the current epoch, in their order; `None` in files of before.
+    #[serde(default)]
+    pub batches: Option<u64>,
 }
 
 /// The best validation of a run.

@@ -94,7 +94,7 @@ pub struct FilterReportSummary {
     pub ratio: usize,
     /// Kept, but cut.
     pub cut: usize,
-    /// Dropped: an image could not be read.
+    /// Dropped: an image could not be read, or an object of one.
     pub broken: usize,
 }
 

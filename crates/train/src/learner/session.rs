@@ -91,8 +91,10 @@ impl<'a, T: Task> Session<'a, T> {
         if session.progress.data.is_some_and(|former| former != data) {
             return Err(TrainError::OtherData(path));
         }
+        session.expect_batches(path)?;
         session.optimizer = Optimizer::restore(
             session.recipe.optimizer.clone(),
+            session.model(),
             checkpoint.optimizer,
             session.progress.optimizer_step,
         )?;
@@ -141,6 +143,17 @@ impl<'a, T: Task> Session<'a, T> {
         })
     }
 
+    /// Checks that an epoch that the checkpoint at `path` is in the middle of has the batches that it began with, and some are left.
+    fn expect_batches(&self, path: PathBuf) -> Result<(), TrainError> {
+        let (position, former) = (self.progress.position, self.progress.batches);
+        let order = self.order();
+        let same = former.is_none_or(|former| former == batches_fingerprint(&order));
+        match position == 0 || (same && position < order.len()) {
+            true => Ok(()),
+            false => Err(TrainError::OtherBatches { path, position }),
+        }
+    }
+
     /// Checks that all processes were given the same.
     fn agree(&self) -> Result<(), TrainError> {
         let ranks = self.run.ranks;
@@ -186,7 +199,7 @@ impl<'a, T: Task> Session<'a, T> {
             // From here on the run can be resumed however it ends: the state before the first update is saved too.
             self.save()?;
         }
-        let mut order = self.order();
+        let mut order = self.begin_epoch();
         let reason = loop {
             let stopped = self.is_stopped()?;
             if let Some(reason) = self.finished() {
@@ -198,15 +211,15 @@ impl<'a, T: Task> Session<'a, T> {
             }
             let rows = order[self.progress.position].clone();
             self.update(&rows)?;
+            if self.progress.window.updates >= self.recipe.training.log_every {
+                self.tell_window()?;
+            }
             self.progress.position += 1;
             let epoch_done = self.progress.position == order.len();
             if epoch_done {
                 self.progress.epoch += 1;
                 self.progress.position = 0;
-                order = self.order();
-            }
-            if self.progress.window.updates >= self.recipe.training.log_every {
-                self.tell_window()?;
+                order = self.begin_epoch();
             }
             let due = match self.recipe.training.validate_every {
                 Every::Epoch => epoch_done,
@@ -237,6 +250,13 @@ impl<'a, T: Task> Session<'a, T> {
         self.contents()
             .batches
             .epoch(self.recipe.training.seed, self.progress.epoch)
+    }
+
+    /// The batches of the current epoch, by which a resumed run finds out that they have changed.
+    fn begin_epoch(&mut self) -> Vec<Vec<usize>> {
+        let order = self.order();
+        self.progress.batches = Some(batches_fingerprint(&order));
+        order
     }
 
     /// Whether any process was asked to stop. The time is that of rank 0's clock, so that all come to the same limit at once.
@@ -677,6 +697,13 @@ fn frozen<M: Module>(recipe: &Recipe, model: M) -> Result<M, TrainError> {
         Some(names) => freeze(model, names),
         None => Ok(model),
     }
+}
+
+/// A hash of the batches of an epoch.
+fn batches_fingerprint(order: &[Vec<usize>]) -> u64 {
+    let words = |rows: &Vec<usize>| rows.iter().map(|&row| row as u32).collect();
+    let rows: Vec<Vec<u32>> = order.iter().map(words).collect();
+    fingerprint(rows.iter().map(Vec::as_slice))
 }
 
 fn recent(step: u64) -> String {

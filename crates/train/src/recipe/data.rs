@@ -51,7 +51,7 @@ config! {
         valid_source: Option<PathBuf> = None, example "\"data/val.en.gz\"";
         /// Validation text, target side.
         valid_target: Option<PathBuf> = None, example "\"data/val.de.gz\"";
-        /// Test text, source side; scored once, after training.
+        /// Test text, source side, for `regard evaluate` and `compare`; training only looks whether it is in order.
         test_source: Option<PathBuf> = None, example "\"data/test.en.gz\"";
         /// Test text, target side.
         test_target: Option<PathBuf> = None, example "\"data/test.de.gz\"";
@@ -157,7 +157,7 @@ config! {
         train: Option<PathBuf> = None, example "\"data/train.tsv\"";
         /// Validation sentences.
         valid: Option<PathBuf> = None, example "\"data/dev.tsv\"";
-        /// Test sentences; scored once, after training.
+        /// Test sentences, for `regard evaluate` and `compare`; training only looks whether they are in order.
         test: Option<PathBuf> = None, example "\"data/test.tsv\"";
     }
 }

@@ -36,7 +36,7 @@ config! {
         valid: Option<PathBuf> = None, example "\"data/cifar10/valid\"";
         /// The share of the training images of each class that is for validation, above 0 and below 1; where `valid` is left out.
         valid_share: f64 = 0.05, in SHARE;
-        /// Test images; scored once, after training.
+        /// Test images, for `regard evaluate` and `compare`; training only looks whether they are in order.
         test: Option<PathBuf> = None, example "\"data/cifar10/test\"";
         /// Height and width that images are brought to, by size and by cropping; those of the first image if left out.
         size: Option<usize> = None, in SIZE, example "32";

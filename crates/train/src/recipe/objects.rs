@@ -26,7 +26,7 @@ config! {
         valid: Option<PathBuf> = None, example "\"data/coco/val2017\"";
         /// Their objects.
         valid_objects: Option<PathBuf> = None, example "\"data/coco/annotations/instances_val2017.json\"";
-        /// Folder of the test images; scored once, after training.
+        /// Folder of the test images, for `regard evaluate` and `compare`; training only looks whether they are in order.
         test: Option<PathBuf> = None, example "\"data/coco/test2017\"";
         /// Their objects.
         test_objects: Option<PathBuf> = None, example "\"data/coco/annotations/instances_test2017.json\"";

@@ -17,7 +17,7 @@ config! {
         [table] train: Option<QuestionFiles> = None;
         /// Validation questions.
         [table] valid: Option<QuestionFiles> = None;
-        /// Test questions with their answers; scored once, after training.
+        /// Test questions with their answers, for `regard evaluate` and `compare`; training only looks whether they are in order.
         [table] test: Option<QuestionFiles> = None;
         /// Height and width that images are brought to; they are kept in memory in this size.
         size: usize = 64, in SIZE;

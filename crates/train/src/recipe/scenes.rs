@@ -31,7 +31,7 @@ config! {
         train: usize = 50_000, in COUNT;
         /// Validation scenes.
         valid: usize = 500, in COUNT;
-        /// Test scenes; scored once, after training.
+        /// Test scenes, for `regard evaluate` and `compare`.
         test: usize = 1_000, in COUNT;
         /// Height and width of a scene, in pixels.
         size: usize = 64, in SIDE;

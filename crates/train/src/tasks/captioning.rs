@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::{BatchLoss, Contents, Describe, Task, Term, Update, Verdict, fingerprint, reward};
 use crate::{
     captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
-    corpus::{Batches, FilterReport, Random},
+    corpus::{Batches, CorpusError, FilterReport, Random},
     error::TrainError,
     image_classifier::Preparation,
     learner::events::Quality,
@@ -230,10 +230,20 @@ impl Task for Captioning {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        if let Some(settings) = &recipe.data.captions
+            && let Some((captions, images)) = settings.paths(Split::Test)
+        {
+            // What is wrong with test data is told now, not after training.
+            coco_captions(captions, images, settings.broken())?;
+        }
         let part = Self::part(recipe, Split::Train)?;
         let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
         if train.is_empty() {
-            return Err(TrainError::NothingKept(filtered.broken));
+            return Err(TrainError::NoImages {
+                key: "data.captions.train",
+                broken: filtered.broken,
+                expected: "images with captions (annotations), which can be read",
+            });
         }
         let known = former.as_ref().map(|former| former.tokenizers.clone());
         let tokenizers = match known.or(tokenizers) {
@@ -266,7 +276,10 @@ impl Task for Captioning {
             }
         };
         if lengths.is_empty() {
-            return Err(TrainError::NothingKept(filtered.too_long));
+            let (most, all) = (recipe.data.filter.max_tokens, filtered.too_long);
+            let problem = format!("found {most}, but all {all} captions are longer; raise it");
+            let field = "data.filter.max_tokens";
+            return Err(CorpusError::Setting { field, problem }.into());
         }
         let description = Description {
             model: recipe.model.clone(),

@@ -3,7 +3,7 @@
 use std::{ops::Range, path::PathBuf};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use regard_config::Check;
+use regard_config::{Check, Place};
 use regard_evaluate::Accuracy;
 use regard_models::{AnyClassifier, ClassifierSizes, RoleOf, SourceBatch};
 use regard_nn::{bridge, dropout::DropoutRng};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Term, Update, Verdict,
-    fingerprint,
+    check_lengths, fingerprint,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
@@ -23,7 +23,7 @@ use crate::{
         tokenizers_entry,
     },
     ranks::Ranks,
-    recipe::{self, LabelledData, Measure, Recipe, Split},
+    recipe::{self, LabelledData, Measure, Model, Recipe, Split},
     sentence_classifier::{Description, SentenceClassifier},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -116,6 +116,16 @@ struct Labels {
     max_tokens: usize,
 }
 
+impl Classification {
+    /// Checks that `model` has room for sentences of as many tokens as the setting `key` allows.
+    fn check_length(&self, model: &Model, key: &str, most: usize, check: &mut Check) {
+        if let Some(room) = self.0.of(&*model.config).properties().longest {
+            let why = ", model.context without two marks";
+            check_lengths(&[(key, most)], room, why, check);
+        }
+    }
+}
+
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
@@ -142,12 +152,8 @@ impl Task for Classification {
 
     fn check(&self, recipe: &Recipe, check: &mut Check) {
         check_files(&recipe.data, check);
-        let longest = self.0.of(&*recipe.model.config).properties().longest;
         let most = recipe.data.filter.max_tokens;
-        if let Some(room) = longest.filter(|&room| most > room) {
-            let expected = format!("at most {room}, model.context without two marks");
-            check.fail("data.filter.max_tokens", format!("found {most}"), expected);
-        }
+        self.check_length(&recipe.model, "data.filter.max_tokens", most, check);
         if recipe.validation.measure == Some(Measure::Bleu) {
             let expected = "\"accuracy\" or \"loss\" for this kind of model";
             check.fail("validation.measure", "found \"bleu\"", expected);
@@ -182,6 +188,10 @@ impl Task for Classification {
             }
         };
         let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe)?;
+        if let Some(test) = files.load(Split::Test)? {
+            // What is wrong with it is told now, not after training.
+            test.classes(&labels)?;
+        }
         let validation = match files.load(Split::Valid)? {
             Some(text) => Some(Encoded::new(&text, &tokenizers, &labels, recipe)?.0),
             None => None,
@@ -228,6 +238,18 @@ impl Task for Classification {
                 labels: labels.len(),
                 classes: sizes.classes,
             });
+        }
+        let mut check = Check::default();
+        self.check_length(
+            &header.model,
+            "regard.labels.max_tokens",
+            max_tokens,
+            &mut check,
+        );
+        if let Some(problem) = check.into_first() {
+            let name = name.to_owned();
+            let problem = problem.at(Place::Name { name });
+            return Err(ModelFileError::Settings(Box::new(problem)));
         }
         Ok(Description {
             model: header.model,

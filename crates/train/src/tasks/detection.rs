@@ -13,7 +13,7 @@ use regard_evaluate::{
 };
 use regard_images::{
     Decoding, Image, ImagesError, Mask, Normalize,
-    data::{Dataset, Example},
+    data::{Dataset, Example, Source},
     {self as images},
 };
 use regard_models::{
@@ -115,12 +115,9 @@ impl Samples {
         let Some(objects) = objects else {
             return Ok(None);
         };
-        let Some(dataset) = objects.read(split)? else {
+        let Some(dataset) = listed(objects, split, Some(&description.labels))? else {
             return Ok(None);
         };
-        let [_, path] = objects.paths(split);
-        let path = path.map_or_else(PathBuf::new, PathBuf::from);
-        expect_classes(path, &dataset.classes, &description.labels)?;
         let size = description.preparation.size;
         let filtered = &mut FilterReport::default();
         decoded(dataset, objects, size, filtered).map(|read| Some(Self::Images(read)))
@@ -170,6 +167,45 @@ fn expect_classes(path: PathBuf, found: &[String], labels: &[String]) -> Result<
             expected: labels.join(", "),
         }),
     }
+}
+
+/// The examples of a part that the recipe names, which must have the classes `labels` if there are such; no image is opened.
+fn listed(
+    objects: &ObjectData,
+    split: Split,
+    labels: Option<&[String]>,
+) -> Result<Option<Dataset>, ImagesError> {
+    let dataset = objects.read(split)?;
+    if let (Some(dataset), Some(labels)) = (&dataset, labels) {
+        expect_classes(objects_path(objects, split), &dataset.classes, labels)?;
+    }
+    Ok(dataset)
+}
+
+/// The file of the objects of a part.
+fn objects_path(objects: &ObjectData, split: Split) -> PathBuf {
+    let [_, path] = objects.paths(split);
+    path.map_or_else(PathBuf::new, PathBuf::from)
+}
+
+/// Checks that no image of the training data has more objects than a model finds.
+fn expect_room(dataset: &Dataset, objects: &ObjectData, most: usize) -> Result<(), ImagesError> {
+    for example in &dataset.examples {
+        let count = example.objects.iter().filter(|one| !one.crowd).count();
+        if count > most {
+            let image = match &example.source {
+                Source::File(path) => path.display().to_string(),
+                Source::Pixels(_) => "an image".to_owned(),
+            };
+            return Err(ImagesError::Field {
+                path: objects_path(objects, Split::Train),
+                field: format!("the number of objects in {image}"),
+                given: count.to_string(),
+                expected: format!("at most {most}, model.queries"),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// An example in the model's size.
@@ -514,9 +550,10 @@ impl Task for Detection {
                 }
             }
         }
-        if !matches!(recipe.validation.measure, None | Some(Measure::Loss)) {
+        if let Some(measure @ (Measure::Bleu | Measure::Accuracy)) = recipe.validation.measure {
+            let found = format!("found \"{measure:?}\"").to_lowercase();
             let expected = "\"loss\", or nothing for average precision, for this kind of model";
-            check.fail("validation.measure", "found another", expected);
+            check.fail("validation.measure", found, expected);
         }
     }
 
@@ -528,6 +565,10 @@ impl Task for Detection {
     ) -> Result<(Data, Description), TrainError> {
         let mut filtered = FilterReport::default();
         let model = recipe.model.clone();
+        let former = former.map(|former| Description {
+            model: model.clone(),
+            ..former
+        });
         let described = |labels, size, normalize| Description {
             model: model.clone(),
             labels,
@@ -552,23 +593,26 @@ impl Task for Detection {
                 (Samples::Scenes(set), description, 0.0)
             }
             (None, Some(objects)) => {
-                let dataset = objects.read(Split::Train)?.ok_or(TrainError::NoData)?;
+                let known = former.as_ref().map(|former| former.labels.as_slice());
+                let dataset = listed(objects, Split::Train, known)?.ok_or(TrainError::NoData)?;
                 let labels = dataset.classes.clone();
+                let config = self.0.of(&*recipe.model.config);
+                expect_room(&dataset, objects, config.properties().most_objects)?;
+                listed(objects, Split::Test, Some(&labels))?;
                 let size = match &former {
                     Some(former) => former.preparation.size,
                     None => [objects.size; 2],
                 };
                 let all = decoded(dataset, objects, size, &mut filtered)?;
                 if all.is_empty() {
-                    return Err(TrainError::NothingKept(filtered.broken));
+                    return Err(TrainError::NoImages {
+                        key: "data.objects.train_objects",
+                        broken: filtered.broken,
+                        expected: "images that can be read",
+                    });
                 }
                 let description = match former {
-                    Some(former) => {
-                        let [_, path] = objects.paths(Split::Train);
-                        let path = path.map_or_else(PathBuf::new, PathBuf::from);
-                        expect_classes(path, &labels, &former.labels)?;
-                        former
-                    }
+                    Some(former) => former,
                     None => {
                         let images = all.iter().map(|sample| &sample.image);
                         described(labels, size, Normalize::of(images)?)

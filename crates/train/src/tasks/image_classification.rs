@@ -23,7 +23,7 @@ use super::{
     BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
 };
 use crate::{
-    corpus::{Batches, FilterReport, Random},
+    corpus::{Batches, CorpusError, FilterReport, Random},
     error::TrainError,
     image_classifier::{Description, ImageClassifier, Preparation},
     learner::events::Quality,
@@ -264,12 +264,24 @@ impl Task for ImageClassification {
         let known = former.as_ref().map(|former| former.labels.as_slice());
         let dataset = read_images(path, false, known)?;
         let labels = dataset.classes.clone();
+        if let Some(test) = settings.path(Split::Test) {
+            // What is wrong with it is told now, not after training.
+            read_images(test, true, Some(&labels))?;
+        }
         let mut size = match (&former, settings.size) {
             (Some(former), _) => Some(former.preparation.size),
             (None, side) => side.map(|side| [side; 2]),
         };
         let mut filtered = FilterReport::default();
         let mut train = Labelled::read(dataset, settings, &mut size, &mut filtered)?;
+        let read = train.images.len();
+        if read == 0 {
+            return Err(TrainError::NoImages {
+                key: "data.images.train",
+                broken: filtered.broken,
+                expected: "images that can be read",
+            });
+        }
         let validation = match settings.path(Split::Valid) {
             Some(path) => {
                 let dataset = read_images(path, true, Some(&labels))?;
@@ -279,7 +291,11 @@ impl Task for ImageClassification {
         };
         filtered.kept = train.images.len();
         if train.images.is_empty() {
-            return Err(TrainError::NothingKept(filtered.broken));
+            let share = settings.valid_share;
+            let problem =
+                format!("{share} leaves none of {read} images to train on; expected less");
+            let field = "data.images.valid_share";
+            return Err(CorpusError::Setting { field, problem }.into());
         }
         let preparation = match former {
             Some(former) => former.preparation,

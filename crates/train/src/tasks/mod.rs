@@ -223,6 +223,15 @@ const OF_IMAGES: &[&str] = &[
     "training.guided_attention",
 ];
 
+/// Checks that a model has room for texts of as many tokens as settings allow, which are named by their keys: at most `most`, marks
+/// aside, for the reason `why`.
+fn check_lengths(settings: &[(&str, usize)], most: usize, why: &str, check: &mut Check) {
+    let expected = format!("at most {most}{why}");
+    for &(key, longest) in settings {
+        check.require(longest <= most, key, longest, &expected);
+    }
+}
+
 /// What `read` makes of examples, by their numbers below `count`, on all threads; and how many were left out as `broken` allows.
 fn decoded<T: Send + 'static>(
     count: usize,

@@ -469,10 +469,20 @@ impl Task for VisualQuestions {
         former: Option<Description>,
         _tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        if let Some(settings) = &recipe.data.questions {
+            // What is wrong with test data is told now, not after training.
+            let test = settings.files(Split::Test);
+            test.and_then(|files| files.read(settings.broken.policy()))
+                .transpose()?;
+        }
         let part = Asked::read(recipe, Split::Train)?;
         let (train, broken) = part.ok_or(TrainError::NoData)?;
         if train.is_empty() {
-            return Err(TrainError::NothingKept(broken));
+            return Err(TrainError::NoImages {
+                key: "data.questions.train",
+                broken,
+                expected: "images with questions, which can be read",
+            });
         }
         let (validation, broken) = match Asked::read(recipe, Split::Valid)? {
             Some((part, more)) => (Some(part), broken + more),

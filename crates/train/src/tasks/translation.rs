@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use burn::{module::Module, tensor::Device};
-use regard_config::Check;
+use regard_config::{Check, ConfigError, Place};
 use regard_evaluate::Bleu;
 use regard_models::{AnyGenerator, RoleOf, SourceBatch, TargetBatch, Vocabularies};
 use regard_trace::Trace;
 
 use super::{
-    BatchLoss, Contents, Describe, OF_IMAGES, Task, Term, Update, Verdict, fingerprint, reward,
+    BatchLoss, Contents, Describe, OF_IMAGES, Task, Term, Update, Verdict, check_lengths,
+    fingerprint, reward,
 };
 use crate::{
     corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
@@ -21,7 +22,7 @@ use crate::{
         tokenizers_entry,
     },
     ranks::Ranks,
-    recipe::{self, Measure, Recipe, Split},
+    recipe::{self, Measure, Model, Recipe, Split},
     tokenizer::TokenizerPair,
     translator::{Description, Languages, Translator, teacher_forced},
 };
@@ -51,6 +52,51 @@ struct ValidationSet {
     /// The pairs as ids.
     pairs: Vec<EncodedPair>,
     batches: Batches,
+}
+
+impl Translation {
+    /// Checks that `model` has room for the longest source and the longest translation that `settings` allow. Errors are said to be at
+    /// `place`. [`Registry::task_of`](crate::Registry::task_of) gives the task of a model.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] for `translate.max_source_tokens` or `translate.max_length.absolute`.
+    ///
+    /// # Panics
+    /// If the model is of another architecture than this task.
+    pub fn check_settings(
+        &self,
+        model: &Model,
+        settings: &recipe::Translation,
+        place: Place,
+    ) -> Result<(), ConfigError> {
+        let mut check = Check::default();
+        self.check_room(model, &lengths(settings), &mut check);
+        match check.into_first() {
+            Some(problem) => Err(problem.at(place)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that `model` has room for texts as long as these settings allow, to which a mark is added.
+    fn check_room(&self, model: &Model, settings: &[(&str, usize)], check: &mut Check) {
+        if let Some(room) = self.0.of(&*model.config).properties().longest {
+            let why = format!(
+                ": this model has room for {room} tokens (model.max_length), one of them a mark"
+            );
+            check_lengths(settings, room.saturating_sub(1), &why, check);
+        }
+    }
+}
+
+/// The longest source and the longest translation that settings allow, by their keys.
+fn lengths(settings: &recipe::Translation) -> [(&'static str, usize); 2] {
+    [
+        ("translate.max_source_tokens", settings.max_source_tokens),
+        (
+            "translate.max_length.absolute",
+            settings.max_length.absolute,
+        ),
+    ]
 }
 
 impl Task for Translation {
@@ -92,9 +138,9 @@ impl Task for Translation {
             let expected = "a joint vocabulary, or \"none\" or \"target\"";
             check.fail("model.tie", format!("found \"all\" with {apart}"), expected);
         }
-        if let Some(longest) = properties.longest {
-            check_lengths(recipe, longest, check);
-        }
+        let trained = [("data.filter.max_tokens", data.filter.max_tokens)];
+        self.check_room(&recipe.model, &trained, check);
+        self.check_room(&recipe.model, &lengths(&recipe.translate), check);
         if recipe.validation.measure == Some(Measure::Accuracy) {
             let expected = "\"bleu\" or \"loss\" for this kind of model";
             check.fail("validation.measure", "found \"accuracy\"", expected);
@@ -112,6 +158,8 @@ impl Task for Translation {
             .data
             .load(Split::Train, seed)?
             .ok_or(TrainError::NoData)?;
+        // What is wrong with test data is told now, not after training.
+        recipe.data.load(Split::Test, seed)?;
         let known = former.map(|former| former.tokenizers).or(tokenizers);
         let tokenizers = match known {
             Some(known) => known,
@@ -119,9 +167,6 @@ impl Task for Translation {
         };
         let filter = recipe.data.filter.length_filter();
         let (pairs, filtered) = filter.apply(&train.text, &tokenizers)?;
-        if pairs.is_empty() {
-            return Err(TrainError::NothingKept(train.text.len()));
-        }
         let batches = Batches::new(&pairs, recipe.batch.budget())?;
         let validation = match recipe.data.load(Split::Valid, seed)? {
             Some(loaded) => {
@@ -179,8 +224,12 @@ impl Task for Translation {
         expect_table("source", tokenizers.source(), sizes.source, name)?;
         expect_table("target", tokenizers.target(), sizes.target, name)?;
         let translate: recipe::Translation = json_entry(metadata, TRANSLATE, name)?;
+        let place = Place::Name {
+            name: name.to_owned(),
+        };
         translate
             .check_file(name)
+            .and_then(|()| self.check_settings(&header.model, &translate, place))
             .map_err(|error| ModelFileError::Settings(Box::new(error)))?;
         let familiarity: Option<Familiarity> = match metadata.contains_key(FAMILIARITY) {
             true => Some(json_entry(metadata, FAMILIARITY, name)?),
@@ -406,24 +455,5 @@ fn check_files(data: &recipe::Data, check: &mut Check) {
             "set together with data.synthetic",
             expected,
         );
-    }
-}
-
-/// Checks that the model has room for the longest sentence of training and translation, to which a mark is added.
-fn check_lengths(recipe: &Recipe, room: usize, check: &mut Check) {
-    let translate = &recipe.translate;
-    for (key, longest) in [
-        ("data.filter.max_tokens", recipe.data.filter.max_tokens),
-        ("translate.max_source_tokens", translate.max_source_tokens),
-        (
-            "translate.max_length.absolute",
-            translate.max_length.absolute,
-        ),
-    ] {
-        let expected = format!(
-            "at most {}: this model has room for {room} tokens (model.max_length), one of them a mark",
-            room.saturating_sub(1)
-        );
-        check.require(longest < room, key, longest, &expected);
     }
 }

@@ -431,6 +431,26 @@ fn a_recipe_of_the_wrong_task_is_refused() {
 }
 
 #[test]
+fn test_labels_are_looked_at_before_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(folder.path(), LSTMN, &["training.epochs=1"]);
+    fs::write(folder.path().join("test.tsv"), "a film\tfair\n").unwrap();
+    let run = folder.path().join("run");
+    let run = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let error = Registry::default().train(&recipe, &run, &mut |_| {});
+    let error = error.map(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.contains("test.tsv") && error.contains("\"fair\""),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_damaged_classifier_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

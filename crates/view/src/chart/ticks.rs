@@ -1,5 +1,16 @@
 //! Round numbers along an axis.
 
+/// Smaller numbers are drawn as 0: the steps of an axis between them leave the range of `f64`.
+const LEAST_DRAWN: f64 = 1e-150;
+
+/// A number as it is drawn.
+pub(crate) fn drawn(value: f64) -> f64 {
+    match value.abs() < LEAST_DRAWN {
+        true => 0.0,
+        false => value,
+    }
+}
+
 /// An axis that begins and ends at a round number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
@@ -13,7 +24,7 @@ impl Axis {
     /// With no values it runs from 0 to 1.
     pub fn around(values: impl Iterator<Item = f64>, from_zero: bool, count: usize) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values {
+        for value in values.map(drawn) {
             (low, high) = (low.min(value), high.max(value));
         }
         if low > high {
@@ -107,6 +118,15 @@ mod tests {
     fn names(values: &[f64], from_zero: bool) -> Vec<String> {
         let axis = Axis::around(values.iter().copied(), from_zero, 5);
         axis.ticks().iter().map(|&tick| axis.name(tick)).collect()
+    }
+
+    #[test]
+    fn tiny_numbers_are_zeros() {
+        for tiny in [5e-324, 1e-310, 1e-151] {
+            let axis = Axis::around([tiny, 2.0 * tiny].into_iter(), false, 5);
+            assert_eq!(axis, Axis::around([0.0, 0.0].into_iter(), false, 5));
+            assert!(axis.place(tiny).is_finite());
+        }
     }
 
     #[test]

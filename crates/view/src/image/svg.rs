@@ -35,6 +35,13 @@ const LINE: f64 = 22.0;
 const TITLE: f64 = 18.0;
 const NOTE: f64 = 15.0;
 
+/// Sizes of a panel's title and note.
+const TITLE_SIZE: f64 = 13.5;
+const NOTE_SIZE: f64 = 11.0;
+
+/// Bold letters are so much wider than the regular ones that are measured.
+const BOLD: f64 = 1.08;
+
 /// Room for the bar of colours.
 const BAR: f64 = 66.0;
 
@@ -74,12 +81,13 @@ impl ImagePicture {
         let scale = self.range(&self.panels);
         let right = across as f64 * pitch - GAP;
         let width = right + if scale.is_some() { BAR } else { 0.0 } + 2.0 * MARGIN;
-        // Bold letters are wider than the regular ones that are measured.
-        let title = wrapped(&self.title, 15.0, (width - 2.0 * MARGIN) / 1.08);
-        let has =
-            |text: fn(&ImagePanel) -> &String| self.panels.iter().any(|p| !text(p).is_empty());
-        let head = f64::from(u8::from(has(|p| &p.title))) * TITLE
-            + f64::from(u8::from(has(|p| &p.note))) * NOTE;
+        let title = wrapped(&self.title, 15.0, (width - 2.0 * MARGIN) / BOLD);
+        let wide = pitch - GAP * 0.5;
+        let most = |lines: fn(&ImagePanel, f64) -> Vec<String>| {
+            let counts = self.panels.iter().map(|panel| lines(panel, wide).len());
+            counts.max().unwrap_or(0) as f64
+        };
+        let head = most(title_lines) * TITLE + most(note_lines) * NOTE;
         let head = if head > 0.0 { head + 5.0 } else { 0.0 };
 
         let top = MARGIN + title.len() as f64 * LINE;
@@ -122,7 +130,7 @@ impl ImagePicture {
                 }
                 .unwrap_or_default(),
                 hover: cells <= options.hover_cells,
-                wide: pitch - GAP * 0.5,
+                wide,
             };
             picture.draw(&mut out, images[index], head);
             out.push_str("</g>\n");
@@ -198,6 +206,33 @@ fn balanced(panels: usize, fits: usize) -> usize {
     panels.div_ceil(rows).max(1)
 }
 
+/// The title of a panel `wide` pixels wide.
+fn title_lines(panel: &ImagePanel, wide: f64) -> Vec<String> {
+    in_lines(&panel.title, TITLE_SIZE, wide / BOLD)
+}
+
+/// Its note.
+fn note_lines(panel: &ImagePanel, wide: f64) -> Vec<String> {
+    in_lines(&panel.note, NOTE_SIZE, wide)
+}
+
+/// A text in lines of at most `limit` pixels; what has no room in the first ones is in the last.
+fn in_lines(text: &str, size: f64, limit: f64) -> Vec<String> {
+    const MOST: usize = 3;
+    if text.is_empty() {
+        return vec![];
+    }
+    if text_width(&visible(text), size) <= limit {
+        return vec![text.to_owned()];
+    }
+    let mut lines = wrapped(text, size, limit);
+    if lines.len() > MOST {
+        let rest = lines.split_off(MOST - 1).join(" ");
+        lines.push(rest);
+    }
+    lines
+}
+
 /// One panel with its own corner at (0, 0).
 struct Panel<'a> {
     panel: &'a ImagePanel,
@@ -213,16 +248,17 @@ struct Panel<'a> {
 impl Panel<'_> {
     fn draw(&self, out: &mut String, image: usize, head: f64) {
         let mut y = 0.0;
-        if !self.panel.title.is_empty() {
-            let face = Face::new(13.5, Anchor::Start).bold();
-            let label = shown(&self.panel.title, 13.5, self.wide / 1.08);
+        let face = Face::new(TITLE_SIZE, Anchor::Start).bold();
+        for line in title_lines(self.panel, self.wide) {
+            let label = shown(&line, TITLE_SIZE, self.wide / BOLD);
             text(out, 0.0, y + 13.0, face, &label);
             y += TITLE;
         }
-        if !self.panel.note.is_empty() {
-            let face = Face::new(11.0, Anchor::Start).faint();
-            let label = shown(&self.panel.note, 11.0, self.wide);
+        let face = Face::new(NOTE_SIZE, Anchor::Start).faint();
+        for line in note_lines(self.panel, self.wide) {
+            let label = shown(&line, NOTE_SIZE, self.wide);
             text(out, 0.0, y + 10.0, face, &label);
+            y += NOTE;
         }
         open_group(out, 0.0, head);
         let filter = match self.panel.grid {

@@ -7,7 +7,7 @@ use super::{SvgOptions, pixels};
 use crate::Heatmap;
 use crate::colour::Ramp;
 use crate::heatmap::short;
-use crate::label::visible;
+use crate::label::{beginning, visible};
 
 /// The largest and the smallest cell, in pixels.
 const CELL: (f64, f64) = (30.0, 2.0);
@@ -21,6 +21,9 @@ const LABELLED: (usize, f64) = (80, 11.0);
 /// Pixels that a label may take before it is cut: above a column, and beside a row.
 const LABEL_ROOM: f64 = 150.0;
 const ROW_ROOM: f64 = 220.0;
+
+/// Characters of the name of a row or column in what is told of each of its cells.
+const NAMED: usize = 200;
 
 /// Pixels that a title may take before it is cut, unless the map is wider.
 const TITLE_ROOM: f64 = 680.0;
@@ -205,7 +208,7 @@ impl<'a> Panel<'a> {
             .heatmap
             .columns()
             .iter()
-            .map(|c| escape(&visible(c)))
+            .map(|c| escape(&beginning(c, NAMED)))
             .collect();
         // Without gaps, the background would show through the smoothed edges of the cells.
         let edges = if gap == 0.0 {
@@ -215,7 +218,7 @@ impl<'a> Panel<'a> {
         };
         let _ = writeln!(out, "<g{edges}>");
         for (row, name) in self.heatmap.rows().iter().enumerate() {
-            let name = escape(&visible(name));
+            let name = escape(&beginning(name, NAMED));
             for (column, key) in columns.iter().enumerate() {
                 let value = self.heatmap.value(row, column);
                 let _ = writeln!(
@@ -295,13 +298,17 @@ pub(crate) fn weight(value: f32) -> String {
     }
 }
 
-/// A number beside a scale that spans `span`.
+/// A number beside a scale that spans `span`, with digits enough for parts of the span.
 pub(crate) fn tick(value: f64, span: f64) -> String {
-    match value {
-        10_000.0.. => format!("{value:.1e}"),
-        _ if span >= 0.04 || value == 0.0 => format!("{value:.2}"),
-        _ if span >= 0.004 => format!("{value:.3}"),
-        _ => format!("{value:.1e}"),
+    let more = |size: f64| (size / span).log10().ceil().clamp(0.0, 5.0) as usize;
+    if value == 0.0 {
+        "0.00".to_owned()
+    } else if value < 10_000.0 && (span >= 0.002 || value >= 0.01) {
+        let digits = 2 + more(0.2);
+        format!("{value:.digits$}")
+    } else {
+        let digits = 1 + more(value);
+        format!("{value:.digits$e}")
     }
 }
 
@@ -347,5 +354,36 @@ pub(crate) fn colour_bar(
             face,
             &label,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_have_digits_enough_for_their_scale() {
+        let ticks = |low: f64, high: f64| {
+            let span = high - low;
+            [0.0, 0.25, 0.5, 0.75, 1.0].map(|share| tick(low + span * share, span))
+        };
+        assert_eq!(ticks(0.0, 0.93), ["0.00", "0.23", "0.47", "0.70", "0.93"]);
+        let small = ["0.00", "0.022", "0.045", "0.068", "0.090"];
+        assert_eq!(ticks(0.0, 0.09), small);
+        let close = ["0.50000", "0.50025", "0.50050", "0.50075", "0.50100"];
+        assert_eq!(ticks(0.5, 0.501), close);
+        let tiny = ["0.00", "2.0e-5", "4.0e-5", "6.0e-5", "8.0e-5"];
+        assert_eq!(ticks(0.0, 8e-5), tiny);
+        for (low, high) in [
+            (0.5, 0.50001),
+            (0.009, 0.0091),
+            (1e5, 1e5 + 10.0),
+            (0.3, 0.32),
+        ] {
+            let ticks = ticks(low, high);
+            let mut different = ticks.to_vec();
+            different.dedup();
+            assert_eq!(different.len(), 5, "{ticks:?}");
+        }
     }
 }

@@ -6,13 +6,12 @@ use burn::tensor::Device;
 use regard_train::{
     ImageCaptioner, Registry,
     captioner::{CaptionedImages, Judged},
-    model_file,
     recipe::Split,
     tasks::Captioning,
 };
 use serde_json::{Value, json};
 
-use super::Scored;
+use super::{Scored, expect_no_translation, recipe_of};
 use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
@@ -39,9 +38,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "a captioner is scored on the images of its recipe; give --split test in place of --source, --references, --hypotheses and --labelled",
         );
     }
-    if options.by_length || options.gold.is_some() || options.bootstrap.is_some() {
-        return usage("--by-length, --gold and --bootstrap are for translations");
-    }
+    expect_no_translation(options, "a captioner is scored by its captions")?;
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
@@ -133,7 +130,7 @@ fn images(
     path: &Path,
     split: Split,
 ) -> Result<CaptionedImages, Failure> {
-    let recipe = model_file::locate(path)?.with_file_name("recipe.toml");
+    let recipe = recipe_of(path)?;
     if recipe.is_file() {
         let read = Registry::default().load(&recipe, &[])?;
         if let Some((images, _)) = Captioning::part(&read, split)? {

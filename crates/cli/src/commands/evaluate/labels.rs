@@ -1,20 +1,26 @@
 //! Classifiers of sentences and of images, scored by their accuracy.
 
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use burn::tensor::Device;
 use regard_evaluate::Accuracy;
-use regard_images::{Image, data::Dataset};
+use regard_images::{
+    Image,
+    data::{Broken, Dataset, Example},
+};
 use regard_train::{
     ImageClassifier, Registry,
     corpus::LabelledText,
-    model_file,
     recipe::{Recipe, Split, read_images},
     tasks::{Classification, ImageClassification},
 };
+use regard_view::label::visible;
 use serde_json::json;
 
-use super::Scored;
+use super::{Scored, expect_no_translation, recipe_of};
 use crate::{
     arguments::{Evaluate, Named, Part},
     failure::{CommandError, Failure},
@@ -37,11 +43,7 @@ fn is_classifier(path: &Path) -> bool {
 /// # Errors
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
-    if options.by_length {
-        return Err(Failure::Usage(
-            "--by-length scores translations; a classifier gives labels".to_owned(),
-        ));
-    }
+    expect_no_translation(options, "a classifier is scored by its accuracy")?;
     output::print(&print(&judge(options)?, options)?)
 }
 
@@ -92,7 +94,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
         if let Some(path) = options.output.get(index) {
             let mut output = Output::file(path)?;
             for &class in &found {
-                output.line(&labels[class])?;
+                output.line(&visible(&labels[class]))?;
             }
             output.flush()?;
         }
@@ -120,7 +122,7 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
     let classifier = Registry::default().classifier(model, device)?;
     let text = match (&options.labelled, options.split) {
         (Some(path), _) => LabelledText::read(path)?,
-        (None, part) => of_recipe(options, part, |recipe, split| {
+        (None, part) => of_recipe(options, part, no_labelled, |recipe, split| {
             let labelled = recipe.data.labelled.as_ref();
             Ok(labelled
                 .map(|labelled| labelled.load(split))
@@ -148,33 +150,44 @@ const AT_ONCE: usize = 100;
 fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predictions, Failure> {
     let description = classifier.description();
     let labels = description.labels.clone();
-    let dataset: Dataset = match (&options.labelled, options.split) {
-        (Some(path), _) => read_images(path, true, Some(&labels))?,
-        (None, part) => of_recipe(options, part, |recipe, split| {
+    let read = |path: &Path| read_images(path, true, Some(&labels));
+    let (dataset, broken): (Dataset, Broken) = match (&options.labelled, options.split) {
+        (Some(path), _) => (read(path)?, Broken::Error),
+        (None, part) => of_recipe(options, part, no_labelled, |recipe, split| {
             let images = recipe.data.images.as_ref();
-            let path = images.and_then(|images| images.path(split));
-            Ok(path
-                .map(|path| read_images(path, true, Some(&labels)))
-                .transpose()?)
+            let named = images.and_then(|images| Some((images.path(split)?, images.broken())));
+            Ok(match named {
+                Some((path, broken)) => Some((read(path)?, broken)),
+                None => None,
+            })
         })?,
     };
     let decoding = description.preparation.decoding();
-    let found = ranks::all().spread(&dataset.examples, |_, own| -> Result<_, Failure> {
-        let mut found: Vec<usize> = vec![];
+    let image = |example: &Example| match example.image(&decoding) {
+        Err(error) if broken == Broken::Skip && error.is_broken_image() => Ok(None),
+        image => image.map(Some),
+    };
+    let all = ranks::all().spread(&dataset.examples, |_, own| -> Result<_, Failure> {
+        let mut all: Vec<Option<usize>> = vec![];
         for examples in own.chunks(AT_ONCE) {
-            let images = examples.iter().map(|example| example.image(&decoding));
-            let images: Vec<Image> = images.collect::<Result<_, _>>()?;
-            let classified = classifier.classify(&images)?;
-            found.extend(classified.iter().map(|one| one.class));
+            let images = examples.iter().map(image);
+            let images: Vec<Option<Image>> = images.collect::<Result<_, _>>()?;
+            let there: Vec<bool> = images.iter().map(Option::is_some).collect();
+            let images: Vec<Image> = images.into_iter().flatten().collect();
+            let mut classified = classifier.classify(&images)?.into_iter();
+            let found = |&there: &bool| there.then(|| classified.next().map(|one| one.class));
+            all.extend(there.iter().map(found).map(Option::flatten));
         }
-        Ok(found)
+        Ok(all)
     })?;
-    let truth = dataset.examples.iter();
+    // A broken image that the recipe allows is left out.
+    let examples = dataset.examples.iter().zip(all);
+    let pairs =
+        examples.filter_map(|(example, found)| Some((found?, example.label.unwrap_or_default())));
+    let (found, truth) = pairs.unzip();
     Ok(Predictions {
         found,
-        truth: truth
-            .map(|example| example.label.unwrap_or_default())
-            .collect(),
+        truth,
         labels,
         noun: "images",
     })
@@ -190,23 +203,24 @@ struct Judged<'a> {
     noun: &'static str,
 }
 
-/// What `read` finds of a part in the recipe of the first model.
+/// What `read` finds of a part in the recipe of the first model; the error is `missing` if the recipe names no such data.
 pub fn of_recipe<T>(
     options: &Evaluate,
     part: Option<Part>,
+    missing: impl FnOnce(PathBuf, &'static str) -> CommandError,
     read: impl FnOnce(&Recipe, Split) -> Result<Option<T>, Failure>,
 ) -> Result<T, Failure> {
-    let path = model_file::locate(&options.model[0].path)?.with_file_name("recipe.toml");
+    let path = recipe_of(&options.model[0].path)?;
     let recipe = Registry::default().load(&path, &[])?;
     let (split, name) = match part {
         Some(Part::Valid) => (Split::Valid, "validation"),
         _ => (Split::Test, "test"),
     };
-    let missing = || CommandError::NoLabelled {
-        recipe: path.clone(),
-        part: name,
-    };
-    Ok(read(&recipe, split)?.ok_or_else(missing)?)
+    Ok(read(&recipe, split)?.ok_or_else(|| missing(path, name))?)
+}
+
+fn no_labelled(recipe: PathBuf, part: &'static str) -> CommandError {
+    CommandError::NoLabelled { recipe, part }
 }
 
 fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
@@ -233,10 +247,10 @@ impl Judged<'_> {
         for (class, label) in self.labels.iter().enumerate() {
             let found = self.accuracy.confusion(class).iter().zip(&self.labels);
             let found: Vec<String> = found
-                .map(|(count, label)| format!("{count} as {label}"))
+                .map(|(count, label)| format!("{count} as {}", visible(label)))
                 .collect();
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  of label {label}: {}", found.join(", "));
+            let _ = writeln!(text, "  of label {}: {}", visible(label), found.join(", "));
         }
         text
     }

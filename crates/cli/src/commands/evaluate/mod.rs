@@ -22,16 +22,17 @@ mod report;
 mod systems;
 mod text;
 
+use std::path::{Path, PathBuf};
+
 use regard_evaluate::{
     Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
-
-use regard_train::{Registry, tasks::LanguageModelling};
+use regard_train::{Registry, model_file, tasks::LanguageModelling};
 use serde_json::Value;
 
 use crate::{
     arguments::{Evaluate, MetricName, Named},
-    failure::Failure,
+    failure::{CommandError, Failure},
     input, output,
 };
 use data::Data;
@@ -45,6 +46,7 @@ use systems::System;
 /// # Errors
 /// Options that lack or contradict something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
+    expect_apart(options)?;
     if let Some(path) = &options.text {
         return text::run(options, path);
     }
@@ -124,6 +126,52 @@ pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
     }
 }
 
+/// Refuses files to write that would take the place of files that are read, or of each other.
+fn expect_apart(options: &Evaluate) -> Result<(), Failure> {
+    let named = options.hypotheses.iter().chain(&options.model);
+    let named = named.chain(options.bootstrap.iter().flatten());
+    let single = [&options.source, &options.labelled, &options.text];
+    let aligned = [&options.alignments, &options.gold];
+    let read = named.map(|named| &named.path).chain(&options.references);
+    let read = read.chain(single.into_iter().chain(aligned).flatten());
+    let drawing = &options.lengths.drawing;
+    let drawn = [&drawing.svg, &drawing.png, &drawing.html];
+    let written = options.output.iter().chain(drawn.into_iter().flatten());
+    output::expect_apart(read, written.map(|path| (path, false)))
+}
+
+/// Refuses options for translations, which a model that does something else would not heed; `why` says what it does.
+fn expect_no_translation(options: &Evaluate, why: &str) -> Result<(), Failure> {
+    let given = [
+        ("--by-length", options.by_length),
+        ("--gold", options.gold.is_some()),
+        ("--bootstrap", options.bootstrap.is_some()),
+        ("--confidence", options.confidence),
+        ("--metric", options.metric[..] != [MetricName::Bleu]),
+        ("--lowercase", options.lowercase),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::Usage(format!(
+            "{option} is for scores of translations; {why}: leave it out"
+        ))),
+    }
+}
+
+/// The recipe in the run folder that a model is, or lies in.
+///
+/// # Errors
+/// A model that is not there.
+fn recipe_of(model: &Path) -> Result<PathBuf, Failure> {
+    let file = model_file::locate(model)?;
+    let there = file.metadata().map_err(|source| CommandError::Read {
+        name: file.display().to_string(),
+        source,
+    });
+    there?;
+    Ok(file.with_file_name("recipe.toml"))
+}
+
 /// Checks the options for contradictions that the declaration of the command line cannot express.
 fn check(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
@@ -177,7 +225,7 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
     Ok(())
 }
 
-fn alignments(path: &std::path::Path, one_based: bool) -> Result<Vec<Alignment>, Failure> {
+fn alignments(path: &Path, one_based: bool) -> Result<Vec<Alignment>, Failure> {
     let text = input::segments(path)?.join("\n") + "\n";
     let name = input::name(path);
     Ok(Alignment::parse(&name, &text, indexing(one_based))?)

@@ -3,16 +3,17 @@
 use std::fmt::Write as _;
 
 use regard_train::{
-    Registry, model_file,
+    Registry,
     recipe::Split,
     tasks::{
         Detection,
         detection::{Judged, Samples, judge},
     },
 };
+use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::Scored;
+use super::{Scored, expect_no_translation, recipe_of};
 use crate::{
     arguments::{Evaluate, Part},
     failure::Failure,
@@ -33,9 +34,10 @@ pub fn wanted(options: &Evaluate) -> bool {
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
-    if options.by_length || options.labelled.is_some() {
-        return usage("--by-length and --labelled are not for detectors; give --split test");
+    if options.labelled.is_some() {
+        return usage("--labelled is not for detectors; give --split test");
     }
+    expect_no_translation(options, "a detector is scored by its average precision")?;
     if options.split.is_none() {
         return usage("a detector needs images with known objects; give --split test");
     }
@@ -89,7 +91,7 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
         let all = options.model.iter().map(|named| {
             let registry = Registry::default();
             let detector = registry.detector(&named.path, device)?;
-            let recipe = model_file::locate(&named.path)?.with_file_name("recipe.toml");
+            let recipe = recipe_of(&named.path)?;
             let name = recipe.display().to_string();
             let recipe = registry.load(&recipe, &[])?;
             let samples = Samples::read(&recipe, split, detector.description())?;
@@ -144,7 +146,7 @@ fn words(labels: &[String], images: usize, judged: &Judged, digits: usize) -> St
     }
     for (label, precision) in labels.iter().zip(&precision.classes) {
         if let Some(precision) = precision {
-            let _ = writeln!(text, "  {label}: AP {precision:.digits$}");
+            let _ = writeln!(text, "  {}: AP {precision:.digits$}", visible(label));
         }
     }
     text

@@ -10,12 +10,13 @@ use regard_train::{
         questions::{AnswerScores, Asked, Scores},
     },
 };
+use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::{Scored, labels::of_recipe};
+use super::{Scored, expect_no_translation, labels::of_recipe};
 use crate::{
     arguments::{Evaluate, Named},
-    failure::Failure,
+    failure::{CommandError, Failure},
     output::{self, Output},
     ranks,
 };
@@ -38,9 +39,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "a model that answers questions about images is scored on those of its recipe; give --split test",
         );
     }
-    if options.by_length {
-        return usage("--by-length scores translations; this model answers questions about images");
-    }
+    expect_no_translation(options, "this model answers questions about images")?;
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
@@ -73,7 +72,8 @@ fn judge<'a>(
     options: &'a Evaluate,
     device: &Device,
 ) -> Result<Vec<(&'a Named, AnswerScores)>, Failure> {
-    let (asked, _) = of_recipe(options, options.split, |recipe, split| {
+    let missing = |recipe, part| CommandError::NoQuestions { recipe, part };
+    let (asked, _) = of_recipe(options, options.split, missing, |recipe, split| {
         Ok(Asked::read(recipe, split)?)
     })?;
     let mut all = vec![];
@@ -126,6 +126,7 @@ fn of_text(AnswerScores { all, kinds }: &AnswerScores) -> String {
     // Writing to a string cannot fail.
     for (kind, scores) in kinds {
         let (accuracy, questions) = (100.0 * scores.accuracy(), scores.questions);
+        let kind = visible(kind);
         let _ = write!(text, "  {kind}: {accuracy:.2} % of {questions}");
         let _ = match scores.looking_at_boxes.looks {
             0 => writeln!(text),

@@ -121,6 +121,8 @@ fn translate(
     output: Option<&Path>,
     device: &Device,
 ) -> Result<System, Failure> {
+    let settings = options.search.over(&description.translate);
+    models::expect_room(&description.model, &settings)?;
     let mut lines = vec![];
     let mut output = match output {
         Some(path) if options.resume => {
@@ -147,7 +149,6 @@ fn translate(
         }
         path => path.map(Output::file).transpose()?,
     };
-    let settings = options.search.over(&description.translate);
     let translator = Translator::new(model, description, device).looking(data.gold.is_some());
     let text = ParallelText::new(source.to_vec(), data.references[0].clone())?;
     let perplexity = translator.perplexity(&text, ranks::all())?;

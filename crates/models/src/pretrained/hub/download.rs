@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc,
@@ -21,9 +20,12 @@ use hf_hub::{
 use serde_json::{Map, Value};
 
 use super::{Hub, Name, not_found};
-use crate::pretrained::{
-    error::PretrainedError,
-    json::{LARGEST_LIST, json},
+use crate::{
+    guard::guarded,
+    pretrained::{
+        error::PretrainedError,
+        json::{LARGEST_LIST, json},
+    },
 };
 
 /// The files beside the weights, in the order in which they are downloaded.
@@ -157,7 +159,7 @@ impl Hub {
         };
         thread::spawn(move || {
             // Nobody listens any more after too long a silence.
-            let _ = sender.send(Heard::End(guarded(|| call(report))));
+            let _ = sender.send(Heard::End(called(|| call(report))));
         });
         loop {
             match heard.recv_timeout(self.patience) {
@@ -177,7 +179,7 @@ impl Hub {
             .with_token(self.token.clone())
             .with_retries(2)
             .with_progress(false);
-        let api = guarded(|| api.build())?;
+        let api = called(|| api.build())?;
         Ok(Arc::new(api.repo(repo(name))))
     }
 
@@ -222,10 +224,10 @@ fn weights(files: &BTreeSet<String>) -> Option<&str> {
 }
 
 /// The result of a call of the library, with its panics as errors: it panics on some answers of a server.
-fn guarded<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("its answer was not understood".to_owned()),
+fn called<T>(call: impl FnOnce() -> Result<T, ApiError>) -> Result<T, String> {
+    match guarded(call) {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err("its answer was not understood".to_owned()),
     }
 }
 

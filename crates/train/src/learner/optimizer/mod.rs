@@ -13,7 +13,7 @@ use burn::{
     tensor::{Gradients, Tensor, TensorData},
 };
 use regard_kernels::optim;
-use regard_nn::weights::{Array, Arrays};
+use regard_nn::weights::{self, Array, Arrays};
 
 use super::parallel::{self, WeightGradients};
 use crate::recipe::Optimizer as Settings;
@@ -191,11 +191,16 @@ impl Optimizer {
         (arrays, self.step)
     }
 
-    /// An optimizer with the state of [`Optimizer::state`].
+    /// An optimizer of `module` with the state of [`Optimizer::state`].
     ///
     /// # Errors
-    /// Arrays that are not the state of such an optimizer.
-    pub fn restore(settings: Settings, arrays: Arrays, step: u32) -> Result<Self, OptimizerError> {
+    /// Arrays that are not the state of such an optimizer, or not of the module's weights.
+    pub fn restore<M: Module>(
+        settings: Settings,
+        module: &M,
+        arrays: Arrays,
+        step: u32,
+    ) -> Result<Self, OptimizerError> {
         let two = !matches!(settings, Settings::Sgd(_));
         let mut state = BTreeMap::<String, State>::new();
         let mut seconds = vec![];
@@ -230,6 +235,17 @@ impl Optimizer {
         {
             return Err(OptimizerError::State(format!(
                 "`{name}` is the state of another kind of optimizer"
+            )));
+        }
+        let weights = weights::collect(module);
+        for (name, State { shape, .. }) in &state {
+            let expected = match weights.get(name) {
+                Some(weight) if weight.shape == *shape => continue,
+                Some(weight) => format!("{:?}, as the weight has", weight.shape),
+                None => "nothing, as the model has no such weight".to_owned(),
+            };
+            return Err(OptimizerError::State(format!(
+                "`first.{name}` has the shape {shape:?}; expected {expected}; restore the file"
             )));
         }
         Ok(Self {

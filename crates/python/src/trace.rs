@@ -87,9 +87,9 @@ impl Trace {
                 weights.shape()
             )));
         };
+        let (queries, keys) = (Axis::from(queries), Axis::from(keys));
         let shape = [heads, queries.len(), keys.len()];
         let numbers = shaped("weights", &weights, "[heads, queries, keys]", &shape)?.to_vec();
-        let (queries, keys) = (Axis::from(queries), Axis::from(keys));
         let map = match normalized {
             true => AttentionMap::new(kind, queries, keys, heads, numbers),
             false => AttentionMap::unnormalized(kind, queries, keys, heads, numbers),

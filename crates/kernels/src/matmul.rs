@@ -6,6 +6,9 @@
 //! other half of training, `C (+)= Aᵀ B` over all steps and rows at once, which is every weight
 //! gradient, is [`weight_gradient`] (inside this crate `transposed_product`).
 //!
+//! The other two products of a linear layer, over all rows of a batch and on all threads, are [`affine()`] and [`input_gradient`]: they
+//! pack the weights anew each time.
+//!
 //! Each element of `C` is one sum over the inner index in ascending order (in blocks of 256 in
 //! gradients of weights), whatever rows it is computed together with and however many threads
 //! take part: a row alone gives the same bits as the same row inside a batch.

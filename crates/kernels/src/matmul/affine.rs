@@ -61,6 +61,9 @@ pub fn affine_fresh(
         check_length("bias", "[outputs]", &[outputs], bias.len())?;
     }
     check_length("y", "[rows, outputs]", &[count, outputs], y.len())?;
+    if y.is_empty() {
+        return Ok(());
+    }
     let strides = Strides {
         row: outputs,
         column: 1,
@@ -104,6 +107,9 @@ pub fn input_gradient_fresh(
     check_length("d_y", "[rows, outputs]", &[count, outputs], d_y.len())?;
     check_weight([inputs, outputs], weight)?;
     check_length("d_x", "[rows, inputs]", &[count, inputs], d_x.len())?;
+    if d_x.is_empty() {
+        return Ok(());
+    }
     let strides = Strides {
         row: 1,
         column: outputs,
@@ -117,12 +123,9 @@ fn check_weight(shape: [usize; 2], weight: &[f32]) -> Result<(), KernelError> {
     check_length("weight", "[inputs, outputs]", &shape, weight.len())
 }
 
-/// `y = x weight + bias`, with `bias [columns]` or an empty one.
-pub(super) fn product(weight: &Packed, x: &[f32], bias: &[f32], y: &mut [MaybeUninit<f32>]) {
+/// `y = x weight + bias`, with `bias [columns]` or an empty one; `y` is not empty.
+fn product(weight: &Packed, x: &[f32], bias: &[f32], y: &mut [MaybeUninit<f32>]) {
     let [inner, columns] = weight.sizes();
-    if y.is_empty() {
-        return;
-    }
     let count = y.len() / columns;
     let work = |first: usize, y: RowsMut<MaybeUninit<f32>>| {
         let number = y.data.len() / columns;

@@ -144,6 +144,53 @@ fn products_of_a_layer_are_their_definition_for_any_rows() {
 }
 
 #[test]
+fn products_of_a_layer_keep_extremes_in_their_row_and_column() {
+    let [rows, inputs, outputs] = [70, 9, 50]; // parts of a task, of a tile and of a panel
+    let smallest = f32::from_bits(1);
+    for (number, factor, right) in [
+        (f32::MAX, 1.0, f32::MAX),
+        (f32::MAX, 2.0, f32::INFINITY),
+        (-1e30, 1e30, f32::NEG_INFINITY),
+        (smallest, 1.0, smallest),
+        (f32::NAN, 1.0, f32::NAN),
+    ] {
+        let sizes = [rows, inputs, outputs];
+        let one = |length: usize, at: usize, value: f32| {
+            let mut all = vec![0.0; length];
+            all[at] = value;
+            all
+        };
+        let (row, input, output) = (69, 8, 49);
+        let weight = one(inputs * outputs, input * outputs + output, factor);
+        let x = one(rows * inputs, row * inputs + input, number);
+        let d_y = one(rows * outputs, row * outputs + output, number);
+        let mut y = vec![f32::NAN; rows * outputs];
+        let mut d_x = vec![f32::NAN; rows * inputs];
+        affine(sizes, &x, &weight, None, &mut y).unwrap();
+        input_gradient(sizes, &d_y, &weight, &mut d_x).unwrap();
+        for (found, width, column) in [(y, outputs, output), (d_x, inputs, input)] {
+            for (at, &found) in found.iter().enumerate() {
+                match at == row * width + column {
+                    true => assert!(
+                        found == right || found.is_nan() && right.is_nan(),
+                        "{found}"
+                    ),
+                    // What is no number reaches its own row, times the zeros there.
+                    false if at / width == row && number.is_nan() => assert!(found.is_nan()),
+                    false => assert_eq!(found, 0.0, "{number} at {at}"),
+                }
+            }
+        }
+    }
+    // Nothing is allocated for sizes of what is not there.
+    affine([0, 0, usize::MAX], &[], &[], None, &mut []).unwrap();
+    affine([usize::MAX, 0, 0], &[], &[], Some(&[]), &mut []).unwrap();
+    input_gradient([0, usize::MAX, 0], &[], &[], &mut []).unwrap();
+    let far = affine([usize::MAX, 2, 2], &[], &[0.0; 4], None, &mut []);
+    assert!(matches!(far, Err(KernelError::TooLarge { .. })), "{far:?}");
+}
+
+#[test]
 fn a_layer_without_inputs_is_its_bias_and_wrong_lengths_are_refused_by_name() {
     let mut y = [f32::NAN; 4];
     affine([2, 0, 2], &[], &[], Some(&[1.0, 2.0]), &mut y).unwrap();

@@ -80,17 +80,17 @@ fn failed(call: &'static str, reason: impl fmt::Debug) -> CommunicatorError {
 }
 
 impl Communicator {
-    /// Whether there is a library for cards like `device`.
+    /// Whether this process can [`join`](Self::join) a group: there is a library for cards like `device`, and a stream on it.
     ///
     /// # Errors
-    /// [`CommunicatorError::NotCuda`], [`CommunicatorError::NoLibrary`].
+    /// [`CommunicatorError::NotCuda`], [`CommunicatorError::NoLibrary`], [`CommunicatorError::Failed`].
     pub fn check(device: &Device) -> Result<(), CommunicatorError> {
         cuda_index(device)?;
         // SAFETY: loads the library and lets it go; the library's own initialisation is all that runs.
-        match unsafe { sys::is_culib_present() } {
-            true => Ok(()),
-            false => Err(CommunicatorError::NoLibrary),
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CommunicatorError::NoLibrary);
         }
+        stream(device).map(|_| ())
     }
 
     /// A new group's identity, for one process to make and all to [`join`](Self::join) by: 128 bytes. Needs [`check`](Self::check).
@@ -116,9 +116,7 @@ impl Communicator {
         let identity: [u8; 128] = identity
             .try_into()
             .map_err(|_| CommunicatorError::Identity)?;
-        // The card's primary context, which is CubeCL's too.
-        let context = CudaContext::new(cuda_index(device)?).told("cuDevicePrimaryCtxRetain")?;
-        let stream = context.new_stream().told("cuStreamCreate")?;
+        let stream = stream(device)?;
         let id = Id::uninit(identity.map(|byte| byte as _));
         let communicator =
             Comm::from_rank(stream.clone(), rank, count, id).told("ncclCommInitRank")?;
@@ -169,6 +167,12 @@ impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Communicator").finish_non_exhaustive()
     }
+}
+
+/// A stream of the card's primary context, which is CubeCL's too.
+fn stream(device: &Device) -> Result<Arc<CudaStream>, CommunicatorError> {
+    let context = CudaContext::new(cuda_index(device)?).told("cuDevicePrimaryCtxRetain")?;
+    context.new_stream().told("cuStreamCreate")
 }
 
 /// The number of a card of CUDA's.

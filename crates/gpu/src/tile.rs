@@ -281,8 +281,9 @@ pub(crate) fn biased(
 ) -> f32 {
     let place = bias_start + query * bias.stride(2) + key * bias.stride(3);
     let bias = bias[select(seen, place, 0usize)];
-    // The lowest number of all is a bias, too; -∞ alone hides.
-    select(bias >= f32::MIN, max(score + bias, LEAST), LOWEST)
+    let sum = score + bias;
+    // The lowest number of all is a bias, too; -∞ alone hides. NaN is below nothing, and stays; `max` would lose it.
+    select(bias < f32::MIN, LOWEST, select(sum < LEAST, LEAST, sum))
 }
 
 /// `scale · product`, bent by the softcap.

@@ -545,9 +545,14 @@ fn what_is_hidden_never_matters() {
 #[test]
 fn what_comes_later_never_matters() {
     let Some(device) = device() else { return };
-    for size in [16, 64] {
+    let sizes = [16, 64];
+    for (size, bias) in sizes
+        .into_iter()
+        .flat_map(|size| [(size, None), (size, Some([1, 2, 200, 200]))])
+    {
         let case = Case {
             causal: true,
+            bias,
             ..Case::new(1, [2, 2], [200, 200], [size, size])
         };
         for dtype in dtypes(&device) {
@@ -566,7 +571,7 @@ fn what_comes_later_never_matters() {
                         };
                         assert!(
                             expected,
-                            "{name} of row {row} with {poison} of {dtype:?}: {found}"
+                            "{name} of row {row} with {poison} of {dtype:?}, {bias:?}: {found}"
                         );
                     }
                 }

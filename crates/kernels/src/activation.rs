@@ -371,7 +371,7 @@ const QUICK: f32 = 1.702;
 #[inline(always)]
 fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
     if activation == Activation::Relu {
-        return s.max(x, s.zero());
+        return s.max(s.zero(), x);
     }
     // Below it the others are 0, while a sigmoid's smallest value times -3e38 would not be.
     let x = s.max(s.splat(-NEAR), x);
@@ -395,7 +395,11 @@ fn slope<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
     // Infinity times 0 would be NaN.
     let near = s.min(s.splat(NEAR), s.max(s.splat(-NEAR), x));
     match activation {
-        Activation::Relu => s.select(s.greater(x, s.zero()), one, s.zero()),
+        // Below the least number above 0; NaN is not, and keeps its gradient.
+        Activation::Relu => {
+            let least = s.splat(f32::from_bits(1));
+            s.select(s.greater(least, x), s.zero(), one)
+        }
         Activation::Gelu => {
             let exponent = s.mul(half_square(s, near), s.splat(-LOG2_E));
             let density = simd::exp2(s, exponent);

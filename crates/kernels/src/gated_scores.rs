@@ -76,6 +76,9 @@ impl GatedScores {
         scores: &mut [f32],
     ) -> Result<(), KernelError> {
         self.check(query, key, vector, scores.len())?;
+        if scores.is_empty() {
+            return Ok(()); // of a batch that may be more than could be counted
+        }
         let items = rows(scores, self.queries * self.keys);
         for_each_chunk(
             items,
@@ -131,6 +134,11 @@ impl GatedScores {
         let Self {
             queries, keys, dim, ..
         } = *self;
+        gradients.vector.fill(0.0);
+        // Nothing else to write: what is beside a size of 0 may be more than could be counted.
+        if gradients.query.is_empty() && gradients.key.is_empty() {
+            return Ok(());
+        }
         let mut d_vectors = vec![0.0; self.batch * dim];
         let items = (
             rows(gradients.query, queries * 2 * dim),
@@ -162,7 +170,6 @@ impl GatedScores {
                 );
             },
         );
-        gradients.vector.fill(0.0);
         for d_vector in d_vectors.chunks_exact(dim.max(1)) {
             for (sum, d) in gradients.vector.iter_mut().zip(d_vector) {
                 *sum += d;

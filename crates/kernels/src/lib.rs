@@ -8,12 +8,14 @@
 //! | [`cell`] | the pointwise part of GRU and LSTM steps, forward and backward |
 //! | [`stack`] | Transformer blocks for inference: prompts, token by token for many hypotheses, encoders |
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
+//! | [`matmul`] | products with weights packed once, in 32, 16 or 8 bits; a linear layer's products, forward and backward |
+//! | [`activation`] | activations of a feed-forward network, with a gate or without, forward and backward |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`convolution`] | convolution of maps with stride, dilation and groups, forward and backward |
 //! | [`batch_norm`], [`pool`], [`resize`] | batch norm with residual sum and ReLU; pooling; bilinear interpolation; forward and backward |
 //! | [`optim`] | Adam, AdamW, Adadelta, SGD; global norm |
-//! | [`transpose`] | matrices transposed |
+//! | [`transpose`], [`sum`] | matrices transposed; the sum of all numbers, the same bits on any number of threads |
 //! | [`rotary`] | rotary positions, forward and backward |
 //! | [`pointwise`] | bias, ReLU, dropout, residual sum between products, forward and backward |
 //! | [`measure`] | the peak speed of this machine, and the fraction of it that each kernel reaches |

@@ -228,13 +228,14 @@ impl Kernel for LogSoftmax<'_> {
             .iter()
             .map(|x| f64::from((x - largest).exp()))
             .sum::<f64>();
-        let total = s.splat(largest + sum.ln() as f32);
+        // Apart from the largest, which may be so large that the logarithm of the sum would be rounded away beside it.
+        let log = s.splat(sum.ln() as f32);
         simd::zip_map(
             s,
             [],
             [self.0],
             #[inline(always)]
-            |[], [x]| [s.sub(x, total)],
+            |[], [x]| [s.sub(s.sub(x, shift), log)],
         );
     }
 }

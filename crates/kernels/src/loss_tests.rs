@@ -199,3 +199,21 @@ fn errors_name_what_is_wrong() {
     };
     assert_eq!(forward(&empty, &[], None).unwrap(), Losses::default());
 }
+
+/// Beside a large number the logarithm of the sum would be lost.
+#[test]
+fn log_probabilities_keep_their_precision() {
+    let half = -std::f32::consts::LN_2;
+    for (logits, expected) in [
+        ([1e7, 1e7], [half, half]),
+        ([-3e38, -3e38], [half, half]),
+        ([100.0, 90.0], [-4.539_889_9e-5, -10.000_045]),
+        ([0.0, f32::NEG_INFINITY], [0.0, f32::NEG_INFINITY]),
+    ] {
+        let mut found = logits;
+        log_softmax(&mut found, 2);
+        for (x, y) in found.into_iter().zip(expected) {
+            assert!(x == y || (x - y).abs() <= 1e-6 * y.abs(), "{found:?}");
+        }
+    }
+}

@@ -442,7 +442,7 @@ impl Kernel for Forward<'_> {
                         [bias, factors],
                         [to],
                         #[inline(always)]
-                        |[b, m], [x]| [s.mul(s.max(s.add(x, b), zero), m)],
+                        |[b, m], [x]| [s.mul(s.max(zero, s.add(x, b)), m)],
                     ),
                 }
             }
@@ -467,7 +467,8 @@ impl Kernel for Backward<'_> {
         let width = self.spec.width;
         let mut factors = [1.0f32; BLOCK];
         let mut at = self.first;
-        // Where the ReLU's output is positive, the number was kept, and all kept numbers have the same factor: nothing to hash.
+        // Where the ReLU's output is positive, the number was kept, and all kept numbers have the same factor: nothing to hash. NaN keeps
+        // its gradient, as in Burn and PyTorch.
         let scale = match (self.output, &self.spec.dropout) {
             (Some(_), Some(mask)) => (1.0 / (1.0 - mask.probability)) as f32,
             _ => 1.0,
@@ -479,7 +480,7 @@ impl Kernel for Backward<'_> {
                     (Some(output), _) => {
                         let output = &output[row * width + column..][..count];
                         for (gradient, &y) in gradient.iter_mut().zip(output) {
-                            *gradient = if y > 0.0 { *gradient * scale } else { 0.0 };
+                            *gradient = if y <= 0.0 { 0.0 } else { *gradient * scale };
                         }
                     }
                     (None, Some(mask)) => {

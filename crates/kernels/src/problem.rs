@@ -288,7 +288,10 @@ impl Attention<'_> {
         finite("scale", self.scale)?;
         finite("softcap", self.softcap)?;
         if let Some(cap) = self.softcap {
-            check_value("softcap", "above 0", cap.into(), cap > 0.0)?;
+            // The kernels multiply by the inverse.
+            let expected = "a number above 0, from 1.2e-38 to 8.5e37";
+            let fits = cap > 0.0 && cap.is_normal() && cap.recip().is_normal();
+            check_value("softcap", expected, cap.into(), fits)?;
         }
         let (batch, heads) = (sizes.batch, sizes.heads);
         for (argument, counts) in [("prefix", self.prefix), ("lengths", self.lengths)] {

@@ -485,6 +485,14 @@ fn a_wrong_target_is_named() {
     cross_entropy(random(1, [2, 5]), targets, 0, 0.0);
 }
 
+/// No target is as high as this `ignore`, so that none is ignored: not even -1, whose bits are the same.
+#[test]
+#[should_panic(expected = "target 1 is -1, expected a class from 0 to below 5")]
+fn what_no_target_can_be_ignores_nothing() {
+    let targets = Tensor::<1, Int>::from_ints([1, -1], &device());
+    without_kernels(|| cross_entropy(random(1, [2, 5]), targets, usize::MAX, 0.0));
+}
+
 #[test]
 fn activations_with_a_bias_equal_plain_operations() {
     for gated in [false, true] {

@@ -183,6 +183,35 @@ fn far_numbers_have_their_limits() {
 }
 
 #[test]
+fn nan_stays_in_its_place() {
+    let x = [1.0, f32::NAN, -1.0];
+    for activation in ALL {
+        let spec = Activated {
+            activation,
+            gated: false,
+            rows: 1,
+            width: 3,
+            bias: None,
+            dropout: None,
+        };
+        for &level in Level::available() {
+            let (mut y, mut d_x) = ([0.0; 3], [0.0; 3]);
+            spec.forward_on(level, &x, fresh(&mut y)).unwrap();
+            spec.backward_on(level, &x, Some(&[2.0; 3]), &mut d_x, None)
+                .unwrap();
+            assert_eq!(y.map(f32::is_nan), [false, true, false], "{activation:?}");
+            // A ReLU that gives NaN passes its gradient, as PyTorch's does.
+            let expected = activation != Activation::Relu;
+            assert_eq!(d_x.map(f32::is_nan), [false, expected, false]);
+            assert!(expected || d_x == [2.0, 2.0, 0.0], "{d_x:?}");
+        }
+        let mut in_place = x;
+        activation.apply(&mut in_place);
+        assert_eq!(in_place.map(f32::is_nan), [false, true, false]);
+    }
+}
+
+#[test]
 fn gelu_keeps_its_relative_error_in_the_tail() {
     // Φ(-x) by Laplace's continued fraction.
     let truth = |x: f64| {

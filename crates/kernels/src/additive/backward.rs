@@ -93,6 +93,15 @@ pub(super) fn backward_at(
         shape.check("gradients.bias", WEIGHTS, bias.len())?;
     }
 
+    if !gradients.accumulate {
+        gradients.v.fill(0.0);
+    }
+    // Nothing else to write: what is beside a size of 0 may be more than could be counted.
+    let of_bias = gradients.bias.as_ref().map_or(0, |bias| bias.len());
+    if gradients.query.len() + gradients.key.len() + gradients.value.len() + of_bias == 0 {
+        return Ok(());
+    }
+
     let Shape {
         batch,
         queries,
@@ -148,9 +157,6 @@ pub(super) fn backward_at(
             );
         },
     );
-    if !accumulate {
-        gradients.v.fill(0.0);
-    }
     if dim > 0 {
         for part in v_parts.chunks_exact(heads * dim) {
             for (total, x) in gradients.v.iter_mut().zip(part) {
@@ -212,9 +218,12 @@ impl Kernel for Backward<'_> {
             }
             factors.read(s, 0, key, &kept);
             sums.fill(0.0);
-            for from in (0..queries).step_by(QUERY_BLOCK) {
-                let count = block.min(queries - from);
+            let (mut from, mut count) = (0, 0);
+            while from + count < queries {
+                from += count;
                 let at = index * queries + from; // among all queries
+                let most = block.min(queries - from);
+                count = factors.alike(s, 0, &input.query[at * dim..][..most * dim], most);
                 let d_context = &self.d_context[at * value_dim..][..count * value_dim];
                 let d_scores = &mut d_scores[..count * kept.len()];
                 for i in 0..count {

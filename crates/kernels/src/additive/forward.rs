@@ -77,6 +77,10 @@ pub(super) fn forward_at(
         let sizes = [shape.batch, shape.queries];
         check_length("lse", "[batch, queries]", &sizes, lse.len())?;
     }
+    // Nothing to write: what is beside a size of 0 may be more than could be counted.
+    if context.is_empty() && weights.is_empty() && lse.as_ref().is_none_or(|lse| lse.is_empty()) {
+        return Ok(());
+    }
     type Outputs<'a> = (RowsMut<'a, f32>, RowsMut<'a, f32>, Option<RowsMut<'a, f32>>);
     for_each_chunk(
         (
@@ -149,9 +153,12 @@ impl Kernel for Forward<'_> {
                 factors.score_by(s, input.score_vector(index).1);
             }
             factors.read(s, 0, key, &kept);
-            for from in (0..queries).step_by(QUERY_BLOCK) {
-                let count = block.min(queries - from);
+            let (mut from, mut count) = (0, 0);
+            while from + count < queries {
+                from += count;
                 let at = index * queries + from; // among all queries
+                let most = block.min(queries - from);
+                count = factors.alike(s, 0, &input.query[at * dim..][..most * dim], most);
                 let scores = &mut scores[..count * kept.len()];
                 factors
                     .beside(

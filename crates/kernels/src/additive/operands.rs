@@ -11,8 +11,8 @@
 //! ```
 //! `x` is capped at 1e9, where tanh is 1 to the last bit: four of them multiply without overflow.
 //! Exponentials are exact to their rounding as long as `|q|` and `|k|` are at most [`LARGEST`]: the
-//! product keeps its relative precision even where `q` and `k` cancel. Where a block of queries, or its keys,
-//! holds a number beyond that, or NaN, the rows are copied as they are and every term is a tanh.
+//! product keeps its relative precision even where `q` and `k` cancel. Where a query, or one of the keys, holds a
+//! number beyond that, or NaN, the rows are copied as they are and every term is a tanh.
 //!
 //! The rows are also copied where all of their numbers are small, as in a model's first steps: there
 //! `1 - 2 / x` keeps the absolute precision of tanh but not its relative one, and the error of the scores
@@ -60,25 +60,14 @@ impl Rows {
 
     /// Writes `e^{2x}`.
     #[inline(always)]
-    fn exponentials<S: Simd>(&mut self, s: S, index: usize, from: &[f32]) -> Range {
-        let (limit, small) = (s.splat(LARGEST), s.splat(SMALL));
-        let every = s.greater(s.splat(1.0), s.zero());
-        let (mut within, mut below) = (every, every);
+    fn exponentials<S: Simd>(&mut self, s: S, index: usize, from: &[f32]) {
         self.fill(
             s,
             index,
             from,
             #[inline(always)]
-            |x| {
-                within &= s.greater(limit, s.abs(x));
-                below &= s.greater(small, s.abs(x));
-                simd::exp(s, s.add(x, x))
-            },
+            |x| simd::exp(s, s.add(x, x)),
         );
-        Range {
-            within: within == every,
-            small: below == every,
-        }
     }
 
     /// Writes the numbers as they are.
@@ -104,6 +93,23 @@ struct Range {
 }
 
 impl Range {
+    /// That of one row.
+    #[inline(always)]
+    fn of<S: Simd>(s: S, row: &[f32]) -> Self {
+        let (limit, small) = (s.splat(LARGEST), s.splat(SMALL));
+        let every = s.greater(s.splat(1.0), s.zero());
+        let (mut within, mut below) = (every, every);
+        for at in (0..row.len()).step_by(S::LANES) {
+            let x = s.abs(s.load_at(row, at));
+            within &= s.greater(limit, x);
+            below &= s.greater(small, x);
+        }
+        Self {
+            within: within == every,
+            small: below == every,
+        }
+    }
+
     fn and(self, other: Self) -> Self {
         Self {
             within: self.within & other.within,
@@ -180,15 +186,42 @@ impl Keys {
             small: true,
         };
         for &j in kept {
-            let index = problem * self.keys + j;
-            let of_row = self.rows.exponentials(s, index, row(keys, j, self.dim));
-            range = range.and(of_row);
+            let key = row(keys, j, self.dim);
+            self.rows.exponentials(s, problem * self.keys + j, key);
+            range = range.and(Range::of(s, key));
         }
         self.range[problem] = range;
     }
 
-    /// Prepares `queries [_, dim]` of a problem, to be scored against the kept ones of its `keys [keys, dim]`,
-    /// which have been read before.
+    /// Whether a query is scored by exponentials against the keys of a problem.
+    #[inline(always)]
+    fn by_exponentials<S: Simd>(&self, s: S, problem: usize, query: &[f32]) -> bool {
+        let range = self.range[problem].and(Range::of(s, query));
+        range.within & !range.small
+    }
+
+    /// How many of `queries [count, dim]` of a problem, from the first on, are scored in the same way, by exponentials or each tanh for
+    /// itself: a block of others would change what comes out of a query by the queries beside it.
+    #[inline(always)]
+    pub(super) fn alike<S: Simd>(
+        &self,
+        s: S,
+        problem: usize,
+        queries: &[f32],
+        count: usize,
+    ) -> usize {
+        let first = self.by_exponentials(s, problem, row(queries, 0, self.dim));
+        let mut alike = 1;
+        while alike < count
+            && self.by_exponentials(s, problem, row(queries, alike, self.dim)) == first
+        {
+            alike += 1;
+        }
+        alike
+    }
+
+    /// Prepares `queries [_, dim]` of a problem, one or more that are [`alike`](Self::alike), to be scored against the kept ones of its
+    /// `keys [keys, dim]`, which have been read before.
     #[inline(always)]
     pub(crate) fn beside<'a, S: Simd>(
         &'a self,
@@ -201,12 +234,11 @@ impl Keys {
     ) -> Operands<'a> {
         let (dim, stride) = (self.dim, self.rows.stride);
         let count = queries.len().checked_div(dim).unwrap_or(0);
-        let mut range = self.range[problem];
-        for i in 0..count {
-            range = range.and(room.queries.exponentials(s, i, row(queries, i, dim)));
-        }
-        let exponential = range.within & !range.small;
+        let exponential = self.by_exponentials(s, problem, row(queries, 0, dim));
         let keys = if exponential {
+            for i in 0..count {
+                room.queries.exponentials(s, i, row(queries, i, dim));
+            }
             &self.rows.data[problem * self.keys * stride..][..self.keys * stride]
         } else {
             for i in 0..count {

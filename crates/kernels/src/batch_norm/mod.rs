@@ -111,6 +111,14 @@ impl BatchNorm<'_> {
         check_value("epsilon", expected, epsilon, accepted)
     }
 
+    /// The same without maps of nothing, which may be more than could be counted.
+    fn counted(&self) -> Self {
+        Self {
+            batch: if self.positions == 0 { 0 } else { self.batch },
+            ..*self
+        }
+    }
+
     fn check_moments(&self, moments: &Moments) -> Result<(), KernelError> {
         for (argument, of_channels) in [
             ("moments.mean", &moments.mean),
@@ -188,9 +196,10 @@ impl BatchNorm<'_> {
         let mut lengths = vec![("x", x.len()), ("y", y.len())];
         lengths.extend(residual.map(|residual| ("residual", residual.len())));
         self.check(&lengths)?;
+        let norm = &self.counted();
         let of_channel = |channel: usize, y: Vec<&mut [MaybeUninit<f32>]>| {
             let forward = Forward {
-                norm: self,
+                norm,
                 channel,
                 x,
                 residual,
@@ -199,7 +208,7 @@ impl BatchNorm<'_> {
             };
             run(level, forward)
         };
-        let moments = self.each_channel(self.cut(y), of_channel);
+        let moments = norm.each_channel(norm.cut(y), of_channel);
         let (mean, variance) = moments
             .into_iter()
             .map(|[mean, variance]| (mean, variance))
@@ -243,15 +252,16 @@ impl BatchNorm<'_> {
         ] {
             check_length(argument, "[channels]", &[self.channels], found)?;
         }
-        let d = self.cut(gradients.input);
+        let norm = &self.counted();
+        let d = norm.cut(gradients.input);
         let d_residual = match &mut gradients.residual {
-            Some(residual) => self.cut(residual),
+            Some(residual) => norm.cut(residual),
             None => (0..self.channels).map(|_| vec![]).collect(),
         };
         let maps = d.into_iter().zip(d_residual).collect();
         let of_channel = |channel: usize, (d, d_residual): (Vec<_>, Vec<_>)| {
             let backward = Backward {
-                norm: self,
+                norm,
                 channel,
                 saved,
                 d,
@@ -259,7 +269,7 @@ impl BatchNorm<'_> {
             };
             run(level, backward)
         };
-        let sums = self.each_channel(maps, of_channel);
+        let sums = norm.each_channel(maps, of_channel);
         let parameters = gradients.weight.iter_mut().zip(gradients.bias.iter_mut());
         for ((weight, bias), sums) in parameters.zip(sums) {
             [*weight, *bias] = sums;
@@ -438,7 +448,8 @@ impl<S: Simd> Gate<S> {
     fn pass(&self, s: S, d: S::V, of: S::V) -> S::V {
         let y = s.fma(s.sub(of, self.mean), self.factor, self.bias);
         match self.relu {
-            true => s.select(s.greater(y, s.zero()), d, s.zero()),
+            // Below the least number above 0; NaN is not, and keeps its gradient.
+            true => s.select(s.greater(s.splat(f32::from_bits(1)), y), s.zero(), d),
             false => d,
         }
     }

@@ -337,7 +337,8 @@ impl Convolution {
 
     /// `ḃ`
     fn backward_bias(&self, level: Level, size: [usize; 2], d_y: &[f32], bias: &mut [f32]) {
-        let positions = size[0] * size[1];
+        // Without an image the others may be more than could be counted.
+        let positions = size[0].saturating_mul(size[1]);
         let nanoseconds = d_y.len() as f64 * 0.1;
         let sum = |channel: usize| {
             let maps = d_y.chunks_exact(positions.max(1)).skip(channel);

@@ -87,6 +87,19 @@ proptest! {
 }
 
 #[test]
+fn relu_keeps_nan() {
+    let spec = spec(1, 3, &[], false);
+    for &level in Level::available() {
+        let mut y = [2.0, f32::NAN, -2.0];
+        spec.forward(level, Step::Relu, &mut y, None).unwrap();
+        assert!(y[0] == 2.0 && y[1].is_nan() && y[2] == 0.0, "{y:?}");
+        let mut gradient = [3.0; 3];
+        spec.backward(level, Some(&y), &mut gradient, None).unwrap();
+        assert_eq!(gradient, [3.0, 3.0, 0.0]);
+    }
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "large")]
 fn large_ones_go_over_the_threads() {
     check(700, 384, true, true);

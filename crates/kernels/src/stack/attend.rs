@@ -90,7 +90,7 @@ impl<'a> Pass<'a> {
             positions.extend(counts.iter().flat_map(|&count| 0..count));
         }
         let lengths = counts.iter().enumerate().flat_map(|(row, &count)| {
-            let length = ancestors.get(row).map_or(count, Vec::len);
+            let length = state.as_deref().map_or(count, |state| state.expected(row));
             std::iter::repeat_n(length, count)
         });
         let lengths: Vec<usize> = lengths.collect();

@@ -248,6 +248,7 @@ impl Stack {
         let row = |source| Row {
             source,
             ancestors: vec![],
+            expected: 0,
         };
         State {
             past: self.blocks.iter().map(|_| Past::new(cache)).collect(),
@@ -372,6 +373,23 @@ impl Stack {
     }
 
     fn run<'a>(
+        &'a self,
+        mut state: Option<&mut State>,
+        x: &[f32],
+        counts: (&[usize], &[usize]),
+        observer: Option<&mut (dyn Observer + Send)>,
+        helper: &Helper<'_, '_, 'a>,
+    ) -> Result<Vec<f32>, KernelError> {
+        let before = state.as_deref().map(State::extent);
+        let result = self.pass(state.as_deref_mut(), x, counts, observer, helper);
+        if let (Err(_), Some(state), Some(before)) = (&result, state, before) {
+            let (_, key) = self.sizes.widths();
+            state.cut(before, 2 * key);
+        }
+        result
+    }
+
+    fn pass<'a>(
         &'a self,
         mut state: Option<&mut State>,
         x: &[f32],

@@ -8,7 +8,7 @@
 //! ```
 
 use super::helper::Helper;
-use crate::error::{KernelError, check_length};
+use crate::error::{KernelError, check_length, product};
 use crate::matmul::{Packed, Storage};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
@@ -112,8 +112,9 @@ impl Product {
     /// # Errors
     /// [`KernelError::Length`] if `x` has another length.
     pub fn forward(&self, x: &[f32], count: usize) -> Result<Vec<f32>, KernelError> {
-        let [inner, _] = self.sizes();
+        let [inner, columns] = self.sizes();
         check_length("x", "[count, inner]", &[count, inner], x.len())?;
+        product("y", "[count, columns]", &[count, columns])?;
         Ok(Helper::beside(|helper| self.apply(x, count, helper)))
     }
 

@@ -20,8 +20,8 @@ pub struct Rotation {
     pub long: Option<LongTexts>,
 }
 
-/// Frequencies that depend on the length of a text. The positions of a pass have those of the length at its end; keys of former
-/// passes stay as they are, so such a model's numbers depend on the passes in which it reads a text.
+/// Frequencies that depend on the length of a text. The positions of a pass have those of the length at its end, or of the one that
+/// the text is known to reach ([`State::expect`](super::State::expect)); keys of former passes stay as they are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LongTexts {
     /// Others beyond this length (LongRoPE).

@@ -40,6 +40,8 @@ pub(super) struct Row {
     pub(super) source: usize,
     /// The state that holds each position.
     pub(super) ancestors: Vec<u32>,
+    /// The length that it is known to reach ([`State::expect`]).
+    pub(super) expected: usize,
 }
 
 impl Past {
@@ -68,6 +70,14 @@ impl Past {
         }
     }
 
+    fn truncate(&mut self, numbers: usize) {
+        match self {
+            Self::F32(past) => past.truncate(numbers),
+            Self::Bf16(past) => past.truncate(numbers),
+            Self::F16(past) => past.truncate(numbers),
+        }
+    }
+
     /// The states at `ancestors`, widened, one after another.
     pub(super) fn gather(&self, ancestors: &[u32], width: usize) -> Vec<f32> {
         let mut all = Vec::with_capacity(ancestors.len() * width);
@@ -92,6 +102,49 @@ impl State {
     /// How many positions row `row` has; 0 if there is no such row.
     pub fn length(&self, row: usize) -> usize {
         self.rows.get(row).map_or(0, |row| row.ancestors.len())
+    }
+
+    /// The length that decides of the angles of row `row`'s next positions: its own, or a greater one that it is known to reach.
+    pub fn expected(&self, row: usize) -> usize {
+        let expected = self.rows.get(row).map_or(0, |row| row.expected);
+        expected.max(self.length(row))
+    }
+
+    /// Says which length each row is known to reach, for rotations that depend on it ([`LongTexts`](super::LongTexts)): a text that is
+    /// read in several calls then has the numbers of one call. A row with more positions counts those.
+    pub fn expect(&mut self, lengths: &[usize]) {
+        for (row, &length) in self.rows.iter_mut().zip(lengths) {
+            row.expected = row.expected.max(length);
+        }
+    }
+
+    /// Forgets the positions of row `row`, to read it again. Its memory is used again once no row has positions.
+    pub fn restart(&mut self, row: usize) {
+        if let Some(row) = self.rows.get_mut(row) {
+            row.ancestors.clear();
+            row.expected = 0;
+        }
+        if self.rows.iter().all(|row| row.ancestors.is_empty()) {
+            self.states = 0;
+            self.past.iter_mut().for_each(|past| past.truncate(0));
+        }
+    }
+
+    /// Its states, and the positions of each row.
+    pub(super) fn extent(&self) -> (u32, Vec<usize>) {
+        let lengths = self.rows.iter().map(|row| row.ancestors.len());
+        (self.states, lengths.collect())
+    }
+
+    /// Forgets what came after an extent: a pass that failed in the middle has left states in some blocks. A state has `width` numbers.
+    pub(super) fn cut(&mut self, (states, lengths): (u32, Vec<usize>), width: usize) {
+        self.states = states;
+        for (row, length) in self.rows.iter_mut().zip(lengths) {
+            row.ancestors.truncate(length);
+        }
+        for past in &mut self.past {
+            past.truncate(states as usize * width);
+        }
     }
 
     /// Keeps the rows at `rows`, in that order (rows may repeat).

@@ -496,6 +496,85 @@ fn a_prompt_in_parts_has_the_bits_of_the_whole() {
     }
 }
 
+/// An observer that refuses in the middle of a pass leaves the state as it was.
+#[test]
+fn a_pass_that_fails_leaves_the_state() {
+    struct Refuses(usize);
+    impl Observer for Refuses {
+        fn wants(&self, layer: usize, _: bool) -> bool {
+            layer == self.0
+        }
+        fn see(&mut self, _: Seen<'_>) -> Result<(), KernelError> {
+            let (argument, shape) = ("seen", "[]");
+            Err(KernelError::TooLarge { argument, shape })
+        }
+    }
+    fn forward(
+        stack: &Stack,
+        state: &mut State,
+        x: &[f32],
+        observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<Vec<f32>, KernelError> {
+        stack.forward(Some(state), x, &[x.len() / 8], observer)
+    }
+    let stack = stack(&PLAIN);
+    let x = random(5, 3 * 8, 1.0);
+    for cache in [Kind::F32, Kind::Bf16, Kind::F16] {
+        let mut state = stack.begin(1, cache);
+        forward(&stack, &mut state, &x[..16], None).unwrap();
+        let mut other = state.clone();
+        for layer in [0, 1] {
+            for x in [&x[..], &x[..8]] {
+                let mut refuses = Refuses(layer);
+                forward(&stack, &mut other, x, Some(&mut refuses)).unwrap_err();
+                assert_eq!(other.length(0), 2);
+            }
+        }
+        let expected = forward(&stack, &mut state, &x[16..], None).unwrap();
+        let found = forward(&stack, &mut other, &x[16..], None).unwrap();
+        same_bits(&expected, &found);
+    }
+}
+
+/// Parts of a text whose length is told have the angles of one call; so has a row that is read again.
+#[test]
+fn a_text_of_known_length_in_parts_has_the_numbers_of_the_whole() {
+    let choice = Choice {
+        rotary: true,
+        ..PLAIN
+    };
+    let x = random(5, 9 * 8, 1.0);
+    let fixed = LongTexts::Fixed {
+        beyond: 6,
+        frequencies: vec![0.5, 0.02],
+    };
+    let dynamic = LongTexts::Dynamic {
+        beyond: 6,
+        base: 100.0,
+        factor: 2.0,
+    };
+    for long in [fixed, dynamic] {
+        let mut stack = stack(&choice);
+        stack.rotations[0].long = Some(long);
+        let read = |state: &mut State, x: &[f32]| {
+            let count = x.len() / 8;
+            stack.forward(Some(state), x, &[count], None).unwrap()
+        };
+        let in_parts = |state: &mut State| {
+            let first = read(state, &x[..4 * 8]);
+            [first, read(state, &x[4 * 8..])].concat()
+        };
+        let whole = read(&mut stack.begin(1, Kind::F32), &x);
+        let mut state = stack.begin(1, Kind::F32);
+        assert_ne!(in_parts(&mut state), whole);
+        state.restart(0);
+        assert_eq!((state.length(0), state.expected(0)), (0, 0));
+        state.expect(&[9]);
+        assert_eq!((state.length(0), state.expected(0)), (0, 9));
+        same_bits(&in_parts(&mut state), &whole);
+    }
+}
+
 /// `x [rows, inner]` times the stored weights, plus the bias, where `x` is rounded to bfloat16 first.
 fn of_rounded<T: From<f32> + Copy + std::ops::Mul<Output = T> + std::ops::AddAssign>(
     product: &Product,
@@ -705,6 +784,18 @@ fn what_does_not_fit_is_refused() {
         ..sizes
     };
     assert!(message(three).contains("key_value_heads"));
+    for count in [0, 1 << 60] {
+        let heads = Sizes {
+            heads: count,
+            key_value_heads: count,
+            ..sizes
+        };
+        assert!(message(heads).contains("heads"), "{count}");
+    }
+    let mut narrow = block.clone();
+    narrow.attention.window = Some(0);
+    let error = Stack::new(sizes, vec![narrow], None, vec![]).unwrap_err();
+    assert!(error.to_string().contains("window"), "{error}");
     for head in [0, 257] {
         let error = message(Sizes { head, ..sizes });
         assert!(

@@ -2,7 +2,7 @@
 
 use super::product::Product;
 use crate::activation::Activation;
-use crate::error::{KernelError, check_length, check_size, check_value};
+use crate::error::{KernelError, check_length, check_size, check_value, product};
 use crate::norm::{self, Kind, Norm};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
@@ -274,7 +274,11 @@ impl Sizes {
         let (found, heads) = (self.key_value_heads, self.heads);
         let expected = if remainder == Some(0) { found } else { heads };
         let reason = "it must divide the query heads";
-        check_size("key_value_heads", "count", found, expected, reason)
+        check_size("key_value_heads", "count", found, expected, reason)?;
+        check_value("heads", "at least 1", heads as f64, heads > 0)?;
+        let all = self.key_value_heads.saturating_mul(2).saturating_add(heads);
+        let shape = "[model, (heads + 2 key_value_heads) head]";
+        product("query_key_value", shape, &[self.model, all, self.head]).map(|_| ())
     }
 }
 
@@ -283,6 +287,10 @@ impl Block {
         let model = sizes.model;
         let (query, key) = sizes.widths();
         let own = &self.attention;
+        if let (true, Some(window)) = (sizes.causal, own.window) {
+            let expected = "at least 1: a position sees itself";
+            check_value("window", expected, window as f64, window > 0)?;
+        }
         let shape = "[model, (heads + 2 key_value_heads) head]";
         let joint = [model, query + 2 * key];
         expect("query_key_value", shape, &own.query_key_value, joint)?;

@@ -1,14 +1,15 @@
 //! Steps that a mechanism adds between those of [`Attention`]: after the score, after the normaliser,
 //! beside the values. They take the plain path, as no kernel knows them.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Bool, Tensor};
 
 use super::{Attended, Attention, AttentionError, AttentionOptions};
 
 /// The added steps; by default there are none.
 pub(crate) trait Between {
-    /// Before the mask: scores, capped and biased, `[batch, heads, queries, keys]` -> the same.
-    fn scores(&self, scores: Tensor<4>) -> Tensor<4> {
+    /// Before the mask: scores, capped and biased, `[batch, heads, queries, keys]` -> the same. Where a key may not be `seen` (each of
+    /// the four sizes or 1; `None` where all may be), a score may be anything.
+    fn scores(&self, scores: Tensor<4>, _seen: &Option<Tensor<4, Bool>>) -> Tensor<4> {
         scores
     }
 

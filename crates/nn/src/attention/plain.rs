@@ -17,10 +17,10 @@ use crate::{
     bridge::{self, matmul},
     changed::{self, Computed, Here},
     dropout::DropoutRng,
-    mask::{Mask, local},
+    mask::{Grid, Mask, local},
     normalize::hide,
     position::Positions,
-    record::report,
+    record::{recorded, report},
     score::KernelForm,
     vary::vary,
 };
@@ -81,7 +81,7 @@ impl Problem<'_> {
             None => seen,
         };
         let (scores, of_score) = self.score(attention, &seen, changed.as_ref());
-        let scores = between.scores(scores);
+        let scores = between.scores(scores, &seen);
         let before = changed::concerns().then(|| scores.clone());
         let carried = self.call.carried.take();
         let noise = self.call.noise.as_deref_mut();
@@ -285,22 +285,17 @@ impl Problem<'_> {
         seen: &Option<Tensor<4, Bool>>,
         changed: Option<&Here>,
     ) -> (Tensor<4>, Option<Tensor<4>>) {
-        let (key, poisoned) = without_poison(self.key.clone(), seen);
-        let key = match self.prepared {
-            true => key,
-            false => attention.score.prepared_keys(&key).unwrap_or(key),
-        };
-        report("keys", || key.clone());
-        let key = for_each_head(key, self.grid.heads);
-        let query = self.query.clone();
         // If the score carries no state, the normaliser may.
-        let (mut scores, carried) = match attention.score.carried_size() {
-            Some(_) => {
-                let before = self.call.carried.take();
-                attention.score.score_after(query, key, before)
-            }
-            None => (attention.score.score(query, key), None),
-        };
+        let carried_size = attention.score.carried_size();
+        let before = carried_size.and_then(|_| self.call.carried.take());
+        let (key, met) = without_poison(self.key.clone(), seen, &self.grid);
+        let (mut scores, carried) = self.score_of(attention, key, before.clone());
+        if let Some(met) = met {
+            // Without a gradient, as that of scores that are not used would be 0 · ∞; and without a second report of the steps.
+            let raw = || self.score_of(attention, self.key.clone(), before).0;
+            let (raw, _) = recorded(raw);
+            scores = scores.mask_where(met, raw.detach());
+        }
         report("scores", || scores.clone());
         if let Some(softcap) = attention.softcap {
             // Not `/`: its gradient in Burn 0.22.1 is that of the quotient by an `f32`, in `f64` too. That of
@@ -320,7 +315,27 @@ impl Problem<'_> {
             report("bias", || bias.clone());
             scores = scores + bias;
         }
-        (poison(scores, poisoned, seen, self.grid.heads), carried)
+        (scores, carried)
+    }
+
+    /// Scores of `key [batch, key heads, keys, size]`, and the state that the score carries on from that `before`.
+    fn score_of(
+        &self,
+        attention: &Attention,
+        key: Tensor<4>,
+        before: Option<Tensor<4>>,
+    ) -> (Tensor<4>, Option<Tensor<4>>) {
+        let key = match self.prepared {
+            true => key,
+            false => attention.score.prepared_keys(&key).unwrap_or(key),
+        };
+        report("keys", || key.clone());
+        let key = for_each_head(key, self.grid.heads);
+        let query = self.query.clone();
+        match attention.score.carried_size() {
+            Some(_) => attention.score.score_after(query, key, before),
+            None => (attention.score.score(query, key), None),
+        }
     }
 
     /// `weights · value`.
@@ -331,11 +346,12 @@ impl Problem<'_> {
         seen: &Option<Tensor<4, Bool>>,
     ) -> Tensor<4> {
         let heads = self.grid.heads;
-        let (value, poisoned) = without_poison(value, seen);
-        matmul(
-            poison(weights, poisoned, seen, heads),
-            for_each_head(value, heads),
-        )
+        let (finite, met) = without_poison(value.clone(), seen, &self.grid);
+        let context = matmul(weights.clone(), for_each_head(finite, heads));
+        match met {
+            None => context,
+            Some(met) => context + poison(weights, for_each_head(value, heads), met),
+        }
     }
 }
 
@@ -383,42 +399,55 @@ pub(super) fn for_each_head(x: Tensor<4>, heads: usize) -> Tensor<4> {
 }
 
 /// For use behind a mask: `x [batch, key heads, keys, size]` with zeros for what is not finite, so that a key that
-/// no query sees has no influence; and which keys were not finite, `[batch, key heads, 1, keys]` (`None` when all
-/// were finite).
+/// no query sees has no influence; and where queries see keys that were not finite, `[batch, heads, queries, keys]` (`None` where
+/// none does).
 fn without_poison(
     x: Tensor<4>,
     seen: &Option<Tensor<4, Bool>>,
+    grid: &Grid,
 ) -> (Tensor<4>, Option<Tensor<4, Bool>>) {
-    if seen.is_none() {
+    let Some(seen) = seen else {
         return (x, None);
-    }
+    };
     let finite = x.clone().detach().is_finite();
     if finite.clone().all().into_scalar::<bool>() {
         return (x, None);
     }
-    let keys = finite.clone().all_dim(3).bool_not().swap_dims(2, 3);
-    (x.mask_fill(finite.bool_not(), 0.0), Some(keys))
-}
-
-/// `x [batch, heads, queries, keys]` with NaN where a query sees a key that was not finite, as plain arithmetic
-/// would give.
-fn poison(
-    x: Tensor<4>,
-    poisoned: Option<Tensor<4, Bool>>,
-    seen: &Option<Tensor<4, Bool>>,
-    heads: usize,
-) -> Tensor<4> {
-    let (Some(poisoned), Some(seen)) = (poisoned, seen) else {
-        return x;
-    };
-    let shape = x.dims();
-    let [batch, key_heads, _, keys] = poisoned.dims();
+    let [batch, key_heads, keys, _] = x.dims();
+    let poisoned = finite.clone().all_dim(3).bool_not().swap_dims(2, 3);
     let poisoned = poisoned
         .unsqueeze_dim::<5>(2)
-        .expand([batch, key_heads, heads / key_heads, 1, keys])
-        .reshape([batch, heads, 1, keys]);
-    let both = poisoned.expand(shape).bool_and(seen.clone().expand(shape));
-    x.mask_fill(both, f32::NAN)
+        .expand([batch, key_heads, grid.heads / key_heads, 1, keys])
+        .reshape([batch, grid.heads, 1, keys]);
+    let shape = [grid.batch, grid.heads, grid.queries, grid.keys];
+    let met = poisoned.expand(shape).bool_and(seen.clone().expand(shape));
+    let any = met.clone().any().into_scalar::<bool>();
+    (x.mask_fill(finite.bool_not(), 0.0), any.then_some(met))
+}
+
+/// What the numbers of `value [batch, heads, keys, size]` that are not finite add to the contexts of the queries that have `met` them,
+/// as plain arithmetic would give: ∞, -∞ or NaN, and 0 where there are none; without a gradient. The product of the two would be NaN for
+/// all queries.
+fn poison(weights: Tensor<4>, value: Tensor<4>, met: Tensor<4, Bool>) -> Tensor<4> {
+    let (weights, value) = (weights.detach(), value.detach());
+    let options = (&weights.device(), weights.dtype());
+    let any = |weights: Tensor<4, Bool>, value: &Tensor<4, Bool>| {
+        let weights = weights.bool_and(met.clone()).float();
+        matmul(weights, value.clone().float()).greater_elem(0.0)
+    };
+    let positive = weights.clone().greater_elem(0.0);
+    let negative = weights.clone().lower_elem(0.0);
+    let highest = value.clone().equal_elem(f32::INFINITY);
+    let lowest = value.clone().equal_elem(f32::NEG_INFINITY);
+    let up = any(positive.clone(), &highest).bool_or(any(negative.clone(), &lowest));
+    let down = any(positive, &lowest).bool_or(any(negative, &highest));
+    let no_number = any(met.clone(), &value.is_nan())
+        .bool_or(any(weights.equal_elem(0.0), &highest.bool_or(lowest)))
+        .bool_or(up.clone().bool_and(down.clone()));
+    Tensor::<4>::zeros(up.dims(), options)
+        .mask_fill(up, f32::INFINITY)
+        .mask_fill(down, f32::NEG_INFINITY)
+        .mask_fill(no_number, f32::NAN)
 }
 
 impl Attention {

@@ -13,12 +13,12 @@ use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     layout::{owned, storage},
-    memory,
+    memory, zeros_of,
 };
 
 /// `a(norm(x) + residual)` for `x` and `residual [batch, channels, height, width]`, where `a` is a ReLU or nothing. On a device that
-/// records gradients the moments are those of the batch, and `layer`'s running ones are moved towards them; elsewhere, and in a
-/// frozen layer, they are the running ones.
+/// records gradients the moments are those of the batch, and `layer`'s running ones are moved towards them; elsewhere, in a
+/// frozen layer, and for an empty batch, which has none, they are the running ones.
 ///
 /// # Panics
 /// If the shapes do not fit together.
@@ -32,8 +32,13 @@ pub fn batch_norm(
     if let Some(residual) = &residual {
         expect_dims("residual", residual.dims(), shape);
     }
+    expect_dims("weight", layer.gamma.dims(), [shape[1]]);
+    let is_empty = shape.contains(&0);
     if !fused::takes(&x) {
-        let normal = layer.forward(x);
+        let normal = match is_empty {
+            true => zeros_of(zeros_of(x, &layer.gamma.val()), &layer.beta.val()),
+            false => layer.forward(x),
+        };
         settle(layer);
         let sum = match residual {
             Some(residual) => normal + residual,
@@ -41,9 +46,8 @@ pub fn batch_norm(
         };
         return if with_relu { relu(sum) } else { sum };
     }
-    expect_dims("weight", layer.gamma.dims(), [shape[1]]);
     let device = x.device();
-    let train = device.is_autodiff() && layer.training.is_enabled();
+    let train = device.is_autodiff() && layer.training.is_enabled() && !is_empty;
     let mut inputs = vec![
         x.into_dispatch(),
         layer.gamma.val().into_dispatch(),

@@ -10,7 +10,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
-    linear, memory,
+    linear, memory, zeros_of,
 };
 
 /// The scores `[batch, queries, keys]` of `query [batch, queries, 2 dim]` and `key [batch, keys, 2 dim]`, whose rows are values and as
@@ -37,7 +37,13 @@ pub fn gated_scores(query: Tensor<3>, key: Tensor<3>, vector: Tensor<1>) -> Tens
 /// If the shapes do not fit together.
 pub fn gated_scores_plain(query: Tensor<3>, key: Tensor<3>, vector: Tensor<1>) -> Tensor<3> {
     check(&query, &key, &vector);
+    let ([batch, queries, _], [_, keys, _]) = (query.dims(), key.dims());
     let [dim] = vector.dims();
+    if [batch, queries, keys, dim].contains(&0) {
+        let options = (&query.device(), query.dtype());
+        let scores = Tensor::zeros([batch, queries, keys], options);
+        return zeros_of(zeros_of(zeros_of(scores, &query), &key), &vector);
+    }
     let sums = query.unsqueeze_dim::<4>(2) + key.unsqueeze_dim::<4>(1); // [batch, queries, keys, 2 dim]
     let value = sums.clone().narrow(3, 0, dim).tanh();
     let gate = sigmoid(sums.narrow(3, dim, dim));

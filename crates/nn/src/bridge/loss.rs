@@ -122,7 +122,8 @@ pub(super) fn checked_targets(
         "smoothing is {smoothing}, expected 0 to 1"
     );
     let ids: Vec<i64> = targets.into_data().iter::<i64>().collect();
-    let kept = |&id: &i64| id != ignore as i64;
+    let ignored = ignored_id(ignore);
+    let kept = |&id: &i64| Some(id) != ignored;
     let tokens = ids.iter().filter(|id| kept(id)).count();
     for (row, id) in ids.iter().enumerate().filter(|(_, id)| kept(id)) {
         assert!(
@@ -131,6 +132,11 @@ pub(super) fn checked_targets(
         );
     }
     (ids, tokens)
+}
+
+/// `ignore` as a target; `None` where it is above all of them, so that nothing is ignored.
+pub(super) fn ignored_id(ignore: usize) -> Option<i64> {
+    i64::try_from(ignore).ok()
 }
 
 /// By plain tensor operations: the definition.
@@ -143,7 +149,10 @@ fn plain(
     tokens: usize,
 ) -> CrossEntropy {
     let [rows, classes] = logits.dims();
-    let ignored = targets.clone().equal_elem(ignore as i64);
+    let ignored = match ignored_id(ignore) {
+        Some(id) => targets.clone().equal_elem(id),
+        None => Tensor::full([rows], false, &targets.device()),
+    };
     // The ignored id need not be a class, so it is replaced before the gather.
     let index = targets.mask_fill(ignored.clone(), 0).reshape([rows, 1]);
     let log_p = log_softmax(logits, 1);

@@ -24,7 +24,7 @@ use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
     linear::linear,
-    loss::{CrossEntropy, checked_targets, cross_entropy_mean},
+    loss::{CrossEntropy, checked_targets, cross_entropy_mean, ignored_id},
     matmul, memory,
     product::{Matrix, MatrixMut, affine, weight_gradient_to},
 };
@@ -157,7 +157,8 @@ impl Operation for Operator {
         let gradient = |of: &[f32]| memory::zeros(if tracked { of.len() } else { 0 });
         let (mut d_hidden, mut d_weight) = (gradient(hidden), gradient(weight));
         let mut d_bias = bias.map(gradient);
-        let counting = |&row: &usize| self.targets[row] != self.ignore as i64;
+        let ignored = ignored_id(self.ignore);
+        let counting = |&row: &usize| Some(self.targets[row]) != ignored;
         let rows: Vec<usize> = (0..self.targets.len()).filter(counting).collect();
         let at_once = (LOGITS / self.classes.max(1)).clamp(1, rows.len().max(1));
         let mut losses = Losses::default();

@@ -3,7 +3,7 @@
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::Tensor,
+    tensor::{Bool, Tensor},
 };
 
 use super::{
@@ -18,6 +18,7 @@ use crate::{
     bridge::{self, ProjectedInputs, reshaped},
     cache::KeyValueCache,
     mask::{Grid, Mask},
+    normalize::hide,
     position::{Alibi, Position, Positions, Relative},
     precision::{check_precision, check_weights},
     record::report,
@@ -574,9 +575,10 @@ struct OwnWords<'a> {
 }
 
 impl Between for OwnWords<'_> {
-    fn scores(&self, scores: Tensor<4>) -> Tensor<4> {
+    fn scores(&self, scores: Tensor<4>, seen: &Option<Tensor<4, Bool>>) -> Tensor<4> {
         match self.talking_heads {
-            Some(talking_heads) => talking_heads.mix_scores(scores),
+            // A bias of -∞ times a 0 of `P^S` would be NaN for the other heads, and so would the gradient of `P^S`.
+            Some(talking_heads) => talking_heads.mix_scores(hide(scores, seen)),
             None => scores,
         }
     }

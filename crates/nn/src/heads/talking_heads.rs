@@ -5,7 +5,8 @@
 //! `k` reads its values with `A'_k`.
 //!
 //! Small heads compare in few dimensions; with mixing, each softmax gets the scores of all heads. The mask
-//! acts after the first mixing, so that a hidden key stays hidden. Mixed weights need not be positive, nor
+//! acts after the first mixing, so that a hidden key stays hidden. What is hidden from a head, by a mask or a
+//! bias of -∞, is 0 in that mixing, so that it reaches no other head. Mixed weights need not be positive, nor
 //! sum to 1.
 //!
 //! The paper leaves the initial values open; here both matrices start as the identity, so that a new layer

@@ -271,8 +271,10 @@ impl Mask {
     /// When the mask does not fit `grid`.
     pub fn tensor(&self, grid: &Grid, device: &Device) -> Result<Tensor<4, Bool>, AttentionError> {
         self.check(grid)?;
+        // Of no keys, Burn's reshape would read the 0 as "as many as before".
         if let Rule::Padding(keep) = &self.0
             && grid.first_key == 0
+            && grid.keys > 0
         {
             return Ok(keep.tensor().unsqueeze_dims::<4>(&[1, 2]));
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     mechanisms::{all, causal, close, distance, drawn, init, largest, mechanisms, shaken},
-    support::{device, numbers},
+    support::{device, gradients, numbers},
 };
 use burn::tensor::{DType, Int, Tensor};
 use proptest::prelude::*;
@@ -263,6 +263,33 @@ fn talking_heads_start_silent() {
     let x = drawn("x", [2, 5, 12], 1.0);
     let run = |config| init(config).forward(x.clone(), causal()).unwrap().output;
     assert!(close(&run(&talking), &run(&config)));
+}
+
+/// A bias of -∞ hides a key from its head alone: mixing takes it to no other head, and makes no gradient NaN.
+#[test]
+fn talking_heads_keep_what_a_bias_hides() {
+    let config = MultiHeadConfig::new(12, 4);
+    let talking = init(&MultiHeadConfig {
+        talking_heads: true,
+        ..config.clone()
+    });
+    let x = drawn("x", [2, 5, 12], 1.0);
+    // The second key, from the first head.
+    let bias = Tensor::<4>::zeros([1, 4, 5, 5], &device())
+        .slice_fill([0..1, 0..1, 0..5, 1..2], f32::NEG_INFINITY)
+        .require_grad();
+    let call = || AttentionOptions::new(Observe::Weights).bias(bias.clone());
+    let silent = init(&config).forward(x.clone(), call()).unwrap();
+    let read = talking.forward(x, call()).unwrap();
+    let [found, expected] = [&read, &silent].map(|read| read.attended.weights.clone().unwrap());
+    assert!(close(&found, &expected));
+    let all = read.output.sum().backward();
+    for (name, slope) in gradients(&talking, &all) {
+        let finite = slope.values.iter().all(|slope| slope.is_finite());
+        assert!(finite, "{name}");
+    }
+    let of_hidden = bias.grad(&all).unwrap().narrow(1, 0, 1).narrow(3, 1, 1);
+    assert!(numbers(&of_hidden).iter().all(|&slope| slope == 0.0));
 }
 
 /// Asking for weights changes no number, with and without dropout, on every path.

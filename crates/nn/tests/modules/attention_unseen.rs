@@ -150,6 +150,40 @@ fn a_seen_nan_stays_visible() {
     assert_eq!(rows, [false, true, true, false, false, false]);
 }
 
+/// An infinity that is seen acts as in plain arithmetic, with a mask too: that of a value on its own feature, that of a key on its own
+/// score.
+#[test]
+fn a_seen_infinity_is_no_nan() {
+    let attention = Attention::new(Score::scaled_dot());
+    let [query, key, value] = inputs(1, 1, 3, 3);
+    let query = query.abs() + 1.0;
+    for path in [Path::Auto, Path::Plain] {
+        let read = |key: Tensor<4>, value: Tensor<4>, mask: Mask| {
+            let call = AttentionOptions::default().mask(mask).path(path);
+            numbers(&attend(&attention, &[query.clone(), key, value], call).context)
+        };
+        let infinite = value
+            .clone()
+            .slice_fill([0..2, 0..1, 0..1, 0..1], f32::INFINITY);
+        for row in read(key.clone(), infinite, Mask::causal()).chunks(3) {
+            let finite = row[1..].iter().all(|x| x.is_finite());
+            assert!(row[0] == f32::INFINITY && finite, "{path:?} {row:?}");
+        }
+        // The scores of the first key are -∞, so that only the second one is read.
+        let infinite = key
+            .clone()
+            .slice_fill([0..2, 0..1, 0..1, 0..SIZE], f32::NEG_INFINITY);
+        let mask = Mask::function("not the last", |place| place.key != 2);
+        let found = read(infinite, value.clone(), mask);
+        let expected = numbers(&value.clone().narrow(2, 1, 1).expand([2, 1, 3, 3]));
+        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6;
+        assert!(
+            found.iter().zip(&expected).all(near),
+            "{path:?}: {found:?}, expected {expected:?}"
+        );
+    }
+}
+
 /// Rows in which nothing is seen give zeros and finite gradients, and do not affect other rows (PyTorch 41508).
 #[test]
 fn a_row_that_sees_nothing() {

@@ -7,7 +7,7 @@ use burn::{
 };
 use regard_nn::{
     Attention, AttentionOptions, Observe, Path,
-    bridge::{linear, matmul, without_kernels},
+    bridge::{gated_scores, gated_scores_plain, linear, matmul, without_kernels},
     cache::KeyValueCache,
     dropout::DropoutRng,
     heads::{Gate, MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
@@ -110,6 +110,24 @@ fn sizes_beside_nothing() {
     let (a, b) = (ones([0, HUGE, 0]), ones([1, 0, HUGE]));
     flows("a", matmul(a.clone(), b.clone()), &a);
     flows("b", matmul(a, b.clone()), &b);
+}
+
+#[test]
+fn gated_scores_of_nothing() {
+    for [batch, queries, keys, dim] in [[0, 2, 3, 4], [2, 0, 3, 4], [2, 2, 0, 4], [2, 2, 3, 0]] {
+        for scored in [gated_scores, gated_scores_plain] {
+            let query = ones([batch, queries, 2 * dim]);
+            let key = ones([batch, keys, 2 * dim]);
+            let vector = ones([dim]);
+            let run = || scored(query.clone(), key.clone(), vector.clone());
+            let scores = run();
+            assert_eq!(scores.dims(), [batch, queries, keys]);
+            assert!(numbers(&scores).iter().all(|&x| x == 0.0));
+            flows("query", run(), &query);
+            flows("key", run(), &key);
+            flows("vector", run(), &vector);
+        }
+    }
 }
 
 /// Batch, heads, queries and keys, with one of them 0.

@@ -317,6 +317,17 @@ fn sizes_beyond_any_sequence() {
     }
 }
 
+/// Padding of no keys is a tensor without places, as what it does not see is.
+#[test]
+fn padding_of_no_keys() {
+    let grid = grid(2, 1, 3, 0);
+    let padding = Mask::padding(PaddingMask::from_lengths(&[0, 0], 0, &device()));
+    for mask in [!padding.clone(), padding] {
+        let seen = mask.tensor(&grid, &device()).unwrap();
+        assert_eq!(seen.dims(), [2, 1, 1, 0], "{mask:?}");
+    }
+}
+
 /// Lists with an entry for each position start at the beginning of the sequence, also where a call has only a part of
 /// it.
 #[test]

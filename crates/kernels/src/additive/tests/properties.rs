@@ -74,6 +74,39 @@ fn bits_do_not_depend_on_threads_or_on_neighbours() {
     }
 }
 
+/// Queries that are scored by exponentials and others that are not, in one block.
+#[test]
+#[cfg_attr(miri, ignore = "large")]
+fn bits_do_not_depend_on_the_queries_beside() {
+    let (queries, keys, dim, value_dim) = (20, 9, 24, 12);
+    let mut problem = Problem::new([1, queries, keys, dim, value_dim]);
+    problem.key.iter_mut().for_each(|k| *k *= 0.05);
+    problem.query.iter_mut().for_each(|q| *q *= 0.05);
+    for (query, number) in [(3, 50.0), (4, 0.3), (9, f32::NAN), (10, 0.2), (17, -1e9)] {
+        problem.query[query * dim + 5] = number;
+    }
+    let bits = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for &level in Level::available() {
+        let all = problem.run(level);
+        for query in 0..queries {
+            let mut alone = Problem::new([1, 1, keys, dim, value_dim]);
+            alone.key = problem.key.clone();
+            alone.query = row(&problem.query, query, dim).to_vec();
+            alone.d_context = row(&problem.d_context, query, value_dim).to_vec();
+            let alone = alone.run(level);
+            for (i, width) in [(0, value_dim), (1, keys), (2, dim)] {
+                let found = row(&all[i], query, width);
+                assert_eq!(
+                    bits(found),
+                    bits(&alone[i]),
+                    "{} of {query} by {level:?}",
+                    NAMES[i]
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn accumulating_adds_to_what_is_there() {
     let problem = Problem::new([5, 1, 9, 20, 12]).with_mask();

@@ -117,8 +117,9 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let (stride, factor) = (dim.next_multiple_of(S::LANES), s.splat(factor));
         let mut finite = true;
         for i in 0..count {
-            finite &= is_finite(s, row(i));
-            copy(s, row(i), &mut rows[i * stride..], factor);
+            let to = &mut rows[i * stride..];
+            copy(s, row(i), to, factor);
+            finite &= is_finite(s, &to[..dim]);
         }
         finite
     }

@@ -110,6 +110,15 @@ pub(super) fn backward_at<T: Element, O: Element>(
         sink,
     } = gradients;
     let sizes = &job.sizes;
+    // Without queries all gradients are 0, and what is beside a size of 0 may be more than could be counted.
+    if inputs.query.shape.contains(&0) {
+        let views = [Some(&mut key), Some(&mut value), bias.as_mut()];
+        views.into_iter().flatten().for_each(split::clear);
+        if let Some(sink) = sink {
+            sink.fill(0.0);
+        }
+        return Ok(());
+    }
     let plan = Plan::new(attention, sizes, panel_width(level));
     let splits = Splits::new(attention, sizes, bias.as_ref().map(|bias| bias.shape));
     let ordered = Ordered::new(if splits.by_keys { splits.tasks() } else { 0 });

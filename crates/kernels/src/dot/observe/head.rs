@@ -149,8 +149,9 @@ impl Observer<'_> {
                 let log = s.load(&line[lane..]);
                 let weight = exp2(s, log);
                 s.store(&mut line[lane..], weight);
-                // 0 · -∞ counts as 0.
-                let term = s.select(s.greater(weight, s.zero()), s.mul(weight, log), s.zero());
+                // 0 · -∞ counts as 0, and so does what lies below the normal numbers; NaN, which is not below them, stays.
+                let nothing = s.greater(s.splat(f32::MIN_POSITIVE), weight);
+                let term = s.select(nothing, s.zero(), s.mul(weight, log));
                 let total = s.add(s.load(&scratch.entropy[lane..]), term);
                 s.store(&mut scratch.entropy[lane..], total);
             }

@@ -237,7 +237,11 @@ impl Kernel for Piece<'_> {
                 for (&row, &number) in rows.iter().zip(numbers) {
                     let sum = &mut sums[row * columns + column];
                     match shared.kind {
-                        Kind::Max => *sum = sum.max(f64::from(number)),
+                        // NaN stays.
+                        Kind::Max if number.is_nan() || f64::from(number) > *sum => {
+                            *sum = f64::from(number);
+                        }
+                        Kind::Max => {}
                         Kind::Mean => *sum += f64::from(number),
                     }
                 }
@@ -301,10 +305,19 @@ impl Shared<'_> {
                         let lane = v * S::LANES;
                         let lines = logs.chunks_exact(width).map(|line| s.load(&line[lane..]));
                         let number = match self.kind {
-                            // The weight of the largest logarithm is the largest weight.
+                            // The weight of the largest logarithm is the largest weight; NaN, which is not below infinity, stays.
                             Kind::Max => {
-                                let least = s.splat(f32::NEG_INFINITY);
-                                exp2(s, lines.fold(least, |largest, log| s.max(log, largest)))
+                                let (least, infinity) =
+                                    (s.splat(f32::NEG_INFINITY), s.splat(f32::INFINITY));
+                                let (largest, numbers) = lines.fold(
+                                    (least, u32::MAX),
+                                    #[inline(always)]
+                                    |(largest, numbers), log| {
+                                        let number = s.greater(infinity, log);
+                                        (s.max(log, largest), numbers & number)
+                                    },
+                                );
+                                s.select(numbers, exp2(s, largest), s.splat(f32::NAN))
                             }
                             Kind::Mean => lines.fold(s.zero(), |sum, log| s.add(sum, exp2(s, log))),
                         };

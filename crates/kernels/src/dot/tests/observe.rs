@@ -187,6 +187,36 @@ fn pooled_maps_are_the_same_bits_on_any_pool() {
     });
 }
 
+/// A query of NaN is seen in each of its cells, whichever way weights become one.
+#[test]
+fn nan_shows_in_pooled_maps() {
+    let shape = Shape::one_head(40, 50, 8, 8);
+    let mut inputs = shape.inputs(2.0);
+    inputs[0][20 * 8] = f32::NAN;
+    let attention = Attention::default();
+    for &level in Level::available() {
+        let (_, lse) = forward(level, &attention, shape, &inputs);
+        for kind in [Kind::Max, Kind::Mean] {
+            let mut cells = vec![0.0; 4 * 5];
+            let pooled = Pooled {
+                queries: 0..40,
+                keys: 0..50,
+                rows: 4,
+                columns: 5,
+                kind,
+                cells: &mut cells,
+            };
+            let query = View::heads_first(&inputs[0], shape.views()[0]);
+            let key = View::heads_first(&inputs[1], shape.views()[1]);
+            pool_at(level, &attention, query, key, &lse, pooled).unwrap();
+            for (row, cells) in cells.chunks_exact(5).enumerate() {
+                let shows = cells.iter().all(|cell| cell.is_nan() == (row == 2));
+                assert!(shows, "{level:?} {kind:?} {row}: {cells:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn parts_that_are_not_there_are_refused() {
     let numbers = [0.5f32; 12];

@@ -1,6 +1,10 @@
 //! Properties that hold to the last bit: hidden positions, strides, packing, pools.
 
 use super::*;
+use crate::dot::{
+    Gradients,
+    backward::{Inputs, backward_at},
+};
 
 #[test]
 fn what_is_hidden_does_not_leak() {
@@ -92,6 +96,43 @@ fn rows_that_see_nothing_are_zero() {
         let (output, lse) = forward(level, &attention, shape, &shape.inputs(1.0));
         assert!(output.iter().all(|&x| x == 0.0));
         assert!(sum_lse(&lse).iter().all(|&x| x == f64::NEG_INFINITY));
+    }
+}
+
+/// A query that overflows as it is scaled reaches the keys that it sees, and no others.
+#[test]
+fn an_infinite_product_with_the_scale_stays_in_its_row() {
+    let shape = Shape::one_head(20, 20, 4, 3);
+    let mut inputs = shape.inputs(1.0);
+    inputs[0][..4].fill(1e38);
+    let attention = Attention {
+        causal: true,
+        scale: Some(10.0),
+        ..Attention::default()
+    };
+    let d_output = random(4, 20 * 3, 1.0);
+    for &level in Level::available() {
+        let (output, lse) = forward(level, &attention, shape, &inputs);
+        let (mut query, mut key, mut value) = ([0.0; 80], [f32::NAN; 80], [f32::NAN; 60]);
+        let view = |numbers, dim| View::heads_first(numbers, [1, 1, 20, dim]);
+        let inputs = Inputs {
+            query: view(&inputs[0], 4),
+            key: view(&inputs[1], 4),
+            value: view(&inputs[2], 3),
+            output: view(&output, 3),
+            lse: &lse,
+            d_output: view(&d_output, 3),
+        };
+        let gradients = Gradients {
+            query: ViewMut::heads_first(&mut query, [1, 1, 20, 4]),
+            key: ViewMut::heads_first(&mut key, [1, 1, 20, 4]),
+            value: ViewMut::heads_first(&mut value, [1, 1, 20, 3]),
+            bias: None,
+            sink: None,
+        };
+        backward_at(level, &attention, inputs, gradients).unwrap();
+        assert!(key[4..].iter().all(|x| x.is_finite()), "{level:?} {key:?}");
+        assert!(value.iter().all(|x| x.is_finite()), "{level:?} {value:?}");
     }
 }
 

@@ -56,6 +56,13 @@ fn wrong_arguments_are_named() {
         refused(|a, _| a.softcap = Some(0.0)),
         &["`softcap`", "above 0"],
     );
+    // The inverse would be infinite, or not precise.
+    for softcap in [1e-39, 3e38] {
+        says(
+            refused(|a, _| a.softcap = Some(softcap)),
+            &["`softcap`", "1.2e-38 to 8.5e37"],
+        );
+    }
     says(
         refused(|a, _| a.lengths = Some(&[1])),
         &["`lengths`", "1", "2"],

@@ -29,6 +29,15 @@ impl MaskActivation {
         match self {
             Self::Mixed => sigmoid(scores),
             Self::Channel => {
+                // Burn has no maximum of nothing.
+                if scores.dims().contains(&0) {
+                    return scores;
+                }
+                // Squares of small scores would be 0, of large ones infinite. The mask does not depend on the scale, so that the
+                // gradient need not know it.
+                let largest = scores.clone().detach().abs().max_dim(1); // [batch, 1, height, width]
+                let zero = largest.clone().equal_elem(0.0);
+                let scores = scores / largest.mask_fill(zero, 1.0);
                 let square = scores.clone().square().sum_dim(1); // [batch, 1, height, width]
                 let zero = square.clone().equal_elem(0.0);
                 scores / square.mask_fill(zero, 1.0).sqrt()

@@ -150,6 +150,26 @@ fn batch_norm_and_its_running_moments() {
     }
 }
 
+/// An empty batch has no moments, so that the running ones stay where they are.
+#[test]
+fn an_empty_batch_moves_no_moments() {
+    for shape in [[0, 5, 4, 6], [3, 5, 0, 6]] {
+        let run = || {
+            let layer: BatchNorm = BatchNormConfig::new(5).init(&device());
+            let x = leaf("x", shape, DType::F32);
+            let y = batch_norm(&layer, x.clone(), None, true);
+            assert_eq!(y.dims(), shape);
+            let all = y.sum().backward();
+            assert_eq!(x.grad(&all).unwrap().dims(), shape);
+            assert_eq!(numbers(layer.gamma.grad(&all).unwrap()), [0.0; 5]);
+            assert_eq!(numbers(layer.running_mean.value_sync()), [0.0; 5]);
+            assert_eq!(numbers(layer.running_var.value_sync()), [1.0; 5]);
+        };
+        run();
+        without_kernels(run);
+    }
+}
+
 #[test]
 fn pooling() {
     for (kind, kernel, stride, padding, ceil) in [

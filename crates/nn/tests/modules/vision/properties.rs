@@ -408,6 +408,28 @@ fn mask_activations_at_their_edges() {
     }
 }
 
+/// Scores of any size are divided by their length, forward and backward, though their squares are 0 or infinite.
+#[test]
+fn channels_of_any_size() {
+    for size in [1e-23f32, 1.0, 1e20] {
+        let scores = Tensor::<4>::full([1, 2, 1, 1], size, &device()).require_grad();
+        let mask = MaskActivation::Channel.forward(scores.clone());
+        for found in numbers(&mask) {
+            assert!(
+                (found - 0.5f32.sqrt()).abs() <= 4.0 * f32::EPSILON,
+                "{found}"
+            );
+        }
+        // Of x / √(x² + y²) by x and by y, where both are the size: 1 / (√8 size), and the opposite.
+        let all = mask.narrow(1, 0, 1).sum().backward();
+        let slopes = numbers(&scores.grad(&all).unwrap());
+        for (slope, sign) in slopes.iter().zip([1.0, -1.0]) {
+            let relative = slope * size * 8.0f32.sqrt();
+            assert!((relative - sign).abs() <= 16.0 * f32::EPSILON, "{slope}");
+        }
+    }
+}
+
 /// Positions that grow evenly over the image still do after a change of its size; that of the class token is
 /// unchanged.
 #[test]

@@ -32,7 +32,7 @@ pub fn tell(options: &Explain) -> Result<Told, Refused> {
         drawn,
         count,
         told,
-        svg,
+        picture,
     } = draw(options, LARGEST_SIZE)?;
     let printed = match (options.output.json, options.output.quiet) {
         (true, _) => {
@@ -43,10 +43,10 @@ pub fn tell(options: &Explain) -> Result<Told, Refused> {
         (false, true) => drawn,
         (false, false) => told.clone(),
     };
-    let page = Some(Page {
+    let page = options.output.draws().then(|| Page {
         title: text,
         text: told,
-        svg,
+        svg: picture.svg(),
     });
     Ok(Told { printed, page })
 }
@@ -64,7 +64,7 @@ pub struct Drawn {
     /// The same with the number of pairs.
     pub told: String,
     /// The picture.
-    pub svg: String,
+    pub picture: MaskPicture,
 }
 
 /// Draws the mask that the options name, of at most `most` queries and keys.
@@ -104,13 +104,12 @@ pub fn draw(options: &Explain, most: usize) -> Result<Drawn, Refused> {
          {count} of {of} pairs seen ({percent:.1} %)\n",
         visible(&text)
     );
-    let svg = picture.svg();
     Ok(Drawn {
         text,
         seen,
         drawn,
         count,
         told,
-        svg,
+        picture,
     })
 }

@@ -247,7 +247,7 @@ fn of_mask(options: &Explain) -> Result<Explained, Refused> {
         text,
         seen,
         told,
-        svg,
+        picture,
         ..
     } = mask::draw(options, LARGEST_MASK)?;
     let (queries, keys) = (seen.len(), seen.first().map_or(0, Vec::len));
@@ -262,7 +262,7 @@ fn of_mask(options: &Explain) -> Result<Explained, Refused> {
         summary: "what each query may see".to_owned(),
         formula: text.clone(),
         remarks: vec![head.to_owned(), foot.to_owned()],
-        svg,
+        svg: picture.svg(),
         controls: vec![
             mask_control(&text),
             slider("size", size, 1.0, LARGEST_MASK as f64, 1.0),
@@ -514,6 +514,19 @@ fn about(option: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mask_is_drawn_if_a_picture_is_asked_for() {
+        let told = |options: &[&str]| {
+            let words = [&["mask", "window:3", "--size", "512"][..], options].concat();
+            mask::tell(&Line::try_parse_from(words).unwrap().options).unwrap()
+        };
+        assert_eq!(told(&[]).page, None);
+        // A rectangle for each of its 262,144 pairs would take 30 MB.
+        let page = told(&["--svg", "mask.svg"]).page.unwrap();
+        assert!(page.svg.len() < 100_000, "{}", page.svg.len());
+        assert!(page.svg.contains("data:image/png;base64,"));
+    }
 
     #[test]
     fn large_masks_are_refused_before_they_are_drawn() {

@@ -120,7 +120,8 @@ pub enum TraceError {
     },
     /// The runs of a mask do not fill its size.
     #[error(
-        "mask of {height} x {width} pixels: its runs have {found} pixels; expected as many as the mask, and at most {limit}",
+        "mask of {height} x {width} pixels: its runs have {found} pixels; expected as many as the mask, and at most {limit}, \
+         also of each side",
         limit = crate::image::MAX_PIXELS
     )]
     Mask {
@@ -159,6 +160,26 @@ pub enum TraceError {
         path: PathBuf,
         /// The largest size accepted, in bytes.
         limit: u64,
+    },
+    /// Traces need more bytes than [`read`](crate::read) takes.
+    #[error(
+        "the traces need at least {bytes} bytes, and a trace file may have {limit}; write fewer traces, layers or heads to a \
+         file, or queries and keys in place of weights (`regard look --long`)"
+    )]
+    TooMany {
+        /// The size of the weights, or of the whole file, in bytes.
+        bytes: u64,
+        /// The largest size accepted, in bytes.
+        limit: u64,
+    },
+    /// A long trace is to be written to something else than a file.
+    #[error(
+        "{path}: a folder, a pipe or a device; a long trace is written part by part in no order, so give the name of a file",
+        path = .path.display()
+    )]
+    NoFile {
+        /// What has the name.
+        path: PathBuf,
     },
     /// The bytes are not a safetensors file, or are a truncated one.
     #[error("not a complete safetensors file ({reason}); write the trace again")]

@@ -71,7 +71,7 @@ const WITHOUT_REGIONS: u64 = 2;
 /// The metadata key under which the description stands.
 pub const METADATA_KEY: &str = "regard.trace";
 
-/// The largest file that [`read`] takes into memory: 1 GiB.
+/// The largest file that [`read`] takes into memory, and that is written: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// The last layer that a map of a file can be of, counted from 0.
@@ -123,8 +123,12 @@ struct MapEntry {
 /// The bytes of a trace file.
 ///
 /// # Errors
-/// [`TraceError::Container`] if the description exceeds what a safetensors header holds (100 MB).
+/// [`TraceError::TooMany`] if they are more than [`MAX_BYTES`]; [`TraceError::Container`] if the description exceeds what a
+/// safetensors header holds (100 MB).
 pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
+    // Before they are copied.
+    let maps = traces.iter().flat_map(|trace| &trace.maps);
+    expect_room(maps.map(|map| 4 * map.weights().len() as u64).sum())?;
     let mut tensors: Vec<(String, [usize; 3], Vec<u8>)> = Vec::new();
     let mut axes = Distinct::<Axis>::default();
     let mut images = Distinct::<Image>::default();
@@ -187,7 +191,21 @@ pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
         .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
         .map_err(|e| container(e.to_string()))?;
     let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
-    safetensors::serialize(views, Some(metadata)).map_err(|e| container(e.to_string()))
+    let bytes = safetensors::serialize(views, Some(metadata));
+    let bytes = bytes.map_err(|e| container(e.to_string()))?;
+    expect_room(bytes.len() as u64)?;
+    Ok(bytes)
+}
+
+/// Refuses what could not be read again.
+fn expect_room(bytes: u64) -> Result<(), TraceError> {
+    match bytes <= MAX_BYTES {
+        true => Ok(()),
+        false => Err(TraceError::TooMany {
+            bytes,
+            limit: MAX_BYTES,
+        }),
+    }
 }
 
 fn pixels_name(index: usize) -> String {

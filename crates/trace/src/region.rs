@@ -213,11 +213,13 @@ impl Mask {
     /// A mask of runs; the first is of pixels that are not set, and may be 0.
     ///
     /// # Errors
-    /// [`TraceError::Mask`] unless the runs fill the size exactly, or for a size of more than
+    /// [`TraceError::Mask`] unless the runs fill the size exactly, or for a size or a side of more than
     /// [`MAX_PIXELS`].
     pub fn new(height: usize, width: usize, runs: Vec<u32>) -> Result<Self, TraceError> {
         let found: u64 = runs.iter().map(|&run| u64::from(run)).sum();
-        let size = height.checked_mul(width).filter(|&n| n <= MAX_PIXELS);
+        let size = height.checked_mul(width);
+        // Beside a side of 0 the other could be any number.
+        let size = size.filter(|&n| n.max(height).max(width) <= MAX_PIXELS);
         if size.map(|n| n as u64) != Some(found) {
             return Err(TraceError::Mask {
                 height,

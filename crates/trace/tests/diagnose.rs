@@ -191,6 +191,58 @@ fn rollout_and_flow_equal_the_authors_formula_and_networkx() {
     }
 }
 
+/// A path through this many layers is longer than the stack of a thread is deep.
+#[test]
+fn flow_passes_any_number_of_layers() {
+    let one = Axis::Positions { length: 1 };
+    let map = AttentionMap::new(Kind::EncoderSelf, one.clone(), one, 1, vec![1.0]).unwrap();
+    assert_eq!(flow(&vec![&map; 120_000]).unwrap().weights(), [1.0]);
+}
+
+/// With a search through all keys for each of them, this would take minutes.
+#[test]
+fn a_summary_names_what_no_layer_looked_at_among_many_keys() {
+    const KEYS: usize = 200_000;
+    let map = |layer: usize, looked_at: &dyn Fn(usize) -> bool| {
+        let (queries, keys) = (
+            Axis::Positions { length: 1 },
+            Axis::Positions { length: KEYS },
+        );
+        let weights = (0..KEYS).map(|key| f32::from(u8::from(looked_at(key))));
+        let map = AttentionMap::unnormalized(Kind::Cross, queries, keys, 1, weights.collect());
+        map.unwrap().at_layer(layer)
+    };
+    // The first layer leaves out the keys 6 to 9, the second 8 and 9 and all from 100 on.
+    let trace = Trace::new("m", "", "")
+        .with_map(map(0, &|key| !(6..10).contains(&key)))
+        .with_map(map(1, &|key| key < 8 || (10..100).contains(&key)));
+    let axis = Axis::Positions { length: KEYS };
+    let [eighth, ninth] = [8, 9].map(|key| format!("`{}`", axis.label(key)));
+    assert_eq!(
+        report::summary(&trace).last(),
+        Some(&format!(
+            "hardly looked at by the decoder: {eighth}, {ninth}"
+        ))
+    );
+}
+
+/// As that of any key, so that the first key has no other mean as the top key than as the first.
+#[test]
+fn the_mean_of_the_first_key_counts_rows_that_do_not_see_it() {
+    let words = || Tokens::from_words("a b c d");
+    #[rustfmt::skip]
+    let weights = vec![1.0, 0.0, 0.0, 0.0,
+                       0.9, 0.1, 0.0, 0.0,
+                       0.0, 0.5, 0.5, 0.0,
+                       0.0, 0.0, 0.5, 0.5];
+    let map = AttentionMap::new(Kind::SelfAttention, words(), words(), 1, weights).unwrap();
+    let head = &heads(&map)[0];
+    let (key, weight) = head.top_key.unwrap();
+    assert_eq!((head.rows, key), (3, 2));
+    assert!((weight - 1.0 / 3.0).abs() < 1e-9);
+    assert!((head.first_token.unwrap() - 0.3).abs() < 1e-7);
+}
+
 #[test]
 fn a_stack_that_is_none_says_why() {
     let square = |length| {

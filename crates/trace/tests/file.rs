@@ -249,6 +249,27 @@ fn a_link_keeps_pointing_and_permissions_are_usual() {
     assert_eq!(mode(&path), mode(&plain));
 }
 
+/// The zeros are never written to memory.
+#[test]
+fn what_could_not_be_read_again_is_not_written() {
+    let [queries, keys] = [1 << 14, (1 << 14) + 1].map(|length| Axis::Positions { length });
+    let map = AttentionMap::new(
+        Kind::Cross,
+        queries,
+        keys,
+        1,
+        vec![0.0; (1 << 28) + (1 << 14)],
+    );
+    let trace = Trace::new("m", "", "").with_map(map.expect("all is masked"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("vast");
+    let error = write(&path, &[trace]).unwrap_err().to_string();
+    for part in ["vast", "1073807360 bytes", "1073741824", "write fewer"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert!(!path.exists());
+}
+
 #[test]
 fn a_score_that_json_cannot_hold_is_left_out() {
     let bytes = to_bytes(&[sample().with_score(f64::NEG_INFINITY)]).expect("small");
@@ -593,6 +614,16 @@ fn impossible_regions_and_masks_are_refused() {
             .to_string()
             .contains("at most 67108864")
     );
+    // Of such a mask each column would be told.
+    for sides in [
+        r#""height":0,"width":18446744073709551615"#,
+        r#""height":67108865,"width":0"#,
+    ] {
+        let mask = format!(r#","mask":{{{sides},"runs":[]}}"#);
+        let error = with("1", &mask).unwrap_err().to_string();
+        assert!(error.contains("67108864, also of each side"), "{error}");
+    }
+    assert!(with("1", r#","mask":{"height":0,"width":3,"runs":[]}"#).is_ok());
     assert!(with("1e99", "").is_err());
     let nan = Bounds {
         x: f32::NAN,

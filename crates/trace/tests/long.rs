@@ -200,6 +200,45 @@ fn mutated_bytes_are_opened_or_refused() {
     assert!(opened > 100 && refused > 100, "{opened} {refused}");
 }
 
+/// The file would take the place of a device, and the device would be gone.
+#[test]
+fn only_a_file_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuse = |path: &std::path::Path| {
+        let map = LongMap::new(0, vec![0], vec![0], 4);
+        let error = LongWriter::create(path, "m", "s", Tokens::from_words("a"), vec![map]);
+        let error = error.unwrap_err();
+        assert!(matches!(error, TraceError::NoFile { .. }), "{error}");
+        assert!(error.to_string().contains("give the name of a file"));
+        assert!(std::fs::metadata(path).is_ok_and(|there| !there.is_file()));
+    };
+    let inner = folder.path().join("folder");
+    std::fs::create_dir(&inner).unwrap();
+    refuse(&inner);
+    #[cfg(unix)]
+    {
+        let [socket, link] = ["socket", "link"].map(|name| folder.path().join(name));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        refuse(&socket);
+        refuse(&link);
+    }
+    let file = folder.path().join("file");
+    std::fs::write(&file, "before").unwrap();
+    written_over(&file);
+}
+
+/// A file may be replaced.
+fn written_over(path: &std::path::Path) {
+    let map = LongMap::new(0, vec![0], vec![0], 1);
+    let tokens = Tokens::from_words("a");
+    let mut writer = LongWriter::create(path, "m", "s", tokens, vec![map]).unwrap();
+    let piece = from(0, &[1.0], &[1.0]);
+    writer.piece(0, 0, &Attention::default(), piece).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(long(path).maps().len(), 1);
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();

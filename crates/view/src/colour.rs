@@ -101,12 +101,15 @@ fn xterm_256(index: u8) -> Rgb {
     Rgb(STEPS[cube / 36], STEPS[cube / 6 % 6], STEPS[cube % 6])
 }
 
-/// The colour of thing number `index`, such as a line of a chart or a box in an image; after the eighth they repeat.
+/// After this many colours of [`category`] they repeat.
+pub(crate) const CATEGORIES: usize = 8;
+
+/// The colour of thing number `index`, such as a line of a chart or a box in an image.
 pub(crate) fn category(index: usize) -> Rgb {
-    const COLOURS: [u32; 8] = [
+    const COLOURS: [u32; CATEGORIES] = [
         0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x5b5b5b, 0x8a6d00,
     ];
-    Rgb::hex(COLOURS[index % COLOURS.len()])
+    Rgb::hex(COLOURS[index % CATEGORIES])
 }
 
 /// Colours for the numbers from 0 to 1, between evenly spaced anchors.

@@ -224,8 +224,8 @@ impl Heatmap {
     }
 
     /// The picture reduced in size: each cell shows the largest number of a tile of `tall` rows and
-    /// `wide` columns. A row is named by the numbers of the first and last entry that it covers, a
-    /// column by that of the first.
+    /// `wide` columns, or if it is [signed](Self::signed) the one of the largest size. A row is named by the
+    /// numbers of the first and last entry that it covers, a column by that of the first.
     pub(crate) fn pooled(&self, tall: usize, wide: usize) -> Self {
         let (tall, wide) = (tall.max(1), wide.max(1));
         let tiles = |labels: &[String], step: usize, name: fn(usize, usize) -> String| {
@@ -243,7 +243,14 @@ impl Heatmap {
         for row in 0..self.rows.len() {
             for column in 0..self.columns.len() {
                 let tile = &mut values[row / tall * columns.len() + column / wide];
-                *tile = tile.max(self.value(row, column));
+                let value = self.value(row, column);
+                let is_larger = match self.signed {
+                    true => value.abs() > tile.abs(),
+                    false => value > *tile,
+                };
+                if is_larger {
+                    *tile = value;
+                }
             }
         }
         Self {
@@ -259,17 +266,20 @@ fn layer_title(map: &AttentionMap) -> String {
     format!(" · layer {}", map.layer() + 1)
 }
 
-/// A weight in at most three characters: `.83`, `1.0`, `7.2`, `120`; nothing where it would round to
-/// zero or not fit.
+/// A number in at most three characters and its sign: `.83`, `-.83`, `1.0`, `7.2`, `120`; nothing where it would round
+/// to zero or not fit.
 pub(crate) fn short(value: f32) -> String {
-    if value < 0.005 {
+    let sign = if value < 0.0 { "-" } else { "" };
+    let size = value.abs();
+    if size < 0.005 {
         String::new()
-    } else if value < 0.995 {
-        format!("{value:.2}")[1..].to_owned()
-    } else if value < 9.95 {
-        format!("{value:.1}")
-    } else if value < 999.5 {
-        format!("{value:.0}")
+    } else if size < 0.995 {
+        let digits = format!("{size:.2}");
+        format!("{sign}{}", &digits[1..])
+    } else if size < 9.95 {
+        format!("{sign}{size:.1}")
+    } else if size < 999.5 {
+        format!("{sign}{size:.0}")
     } else {
         String::new()
     }
@@ -291,5 +301,7 @@ mod tests {
             ["", "", ".01", ".26", ".99", "1.0", "1.0", "10", "250", ""]
         );
         assert!((0..20_000).all(|i| short(i as f32 / 10.0).len() <= 3));
+        let below = [-0.004, -0.256, -1.0, -250.0, -1e9, f32::NAN].map(short);
+        assert_eq!(below, ["", "-.26", "-1.0", "-250", "", ""]);
     }
 }

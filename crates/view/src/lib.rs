@@ -10,6 +10,8 @@
 //! | [`svg`] | a standalone SVG, one heat map or a grid of them |
 //! | [`png`] | any SVG as PNG, with fonts built in |
 //! | [`html`] | one page with pictures and their numbers |
+//! | [`long`] | maps of long texts, each cell the largest weight of a block of them |
+//! | [`tree`] | the tree of a search: what was proposed at each step, and what the search went on from |
 //! | [`image`](mod@image) | maps over an image, a panel for each word, head or layer; boxes, masks, drawn cells; also in half blocks |
 //! | [`gates`] | factors of channels as bars |
 //! | [`choice`] | which maps of a trace are shown, and the title that says so |
@@ -18,6 +20,7 @@
 //! | [`vectors`] | vectors of two numbers as arrows in a plane, of three in space |
 //! | [`steps`] | the way from scores to weights: bars for one query, maps for several |
 //! | [`mask`] | which keys a mask lets each query see, a square for each pair |
+//! | [`label`], [`colour`] | token texts made safe and fitted into a width; colours for numbers |
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};

@@ -1,4 +1,5 @@
-//! A mask as a picture: a square for each query and key, dark where the key may be seen.
+//! A mask as a picture: a square for each query and key, dark where the key may be seen. A square says what it stands for when it is
+//! hovered over; more than 6,000 of them are embedded as an image of one pixel each.
 //!
 //! ```
 //! use regard_view::mask::MaskPicture;
@@ -10,9 +11,11 @@
 
 use std::fmt::Write;
 
+use crate::colour::Rgb;
 use crate::svg::xml::{
     Anchor, Face, coordinate, escape, open, shown, text, text_width, words, wrapped,
 };
+use crate::svg::{SvgOptions, pixels};
 
 /// What each query may see.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,8 +24,8 @@ pub struct MaskPicture {
     seen: Vec<Vec<bool>>,
 }
 
-const SEEN: &str = "#1f6ba6";
-const HIDDEN: &str = "#e9edf2";
+const SEEN: Rgb = Rgb(0x1f, 0x6b, 0xa6);
+const HIDDEN: Rgb = Rgb(0xe9, 0xed, 0xf2);
 
 /// Height of a line of the title.
 const LINE: f64 = 20.0;
@@ -42,6 +45,10 @@ impl MaskPicture {
 
     fn keys(&self) -> usize {
         self.seen.first().map_or(0, Vec::len)
+    }
+
+    fn sees(&self, query: usize, key: usize) -> bool {
+        self.seen[query].get(key).copied().unwrap_or(false)
     }
 
     /// The number of pairs of a query and a key that it may see, and the number of all pairs.
@@ -79,7 +86,14 @@ impl MaskPicture {
         };
         words(&mut out, left - 38.0, top, turned, "← query");
         self.numbers(&mut out, left, top, cell);
-        self.cells(&mut out, left, top, cell);
+        if of <= SvgOptions::default().hover_cells {
+            self.cells(&mut out, left, top, cell);
+        } else {
+            let place = [left, top, wide, high];
+            pixels::embed(&mut out, place, [queries, keys], |query, key| {
+                if self.sees(query, key) { SEEN } else { HIDDEN }
+            });
+        }
         let y = top + high + 30.0;
         let _ = writeln!(
             out,
@@ -140,10 +154,9 @@ impl MaskPicture {
             ""
         };
         let _ = writeln!(out, "<g{edges}>");
-        for (query, row) in self.seen.iter().enumerate() {
+        for query in 0..self.seen.len() {
             for key in 0..self.keys() {
-                let seen = row.get(key).copied().unwrap_or(false);
-                let (fill, verb) = if seen {
+                let (fill, verb) = if self.sees(query, key) {
                     (SEEN, "sees")
                 } else {
                     (HIDDEN, "does not see")

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 use regard_view::Heatmap;
-use regard_view::chart::{Chart, Point, Series};
+use regard_view::chart::{Chart, Point, Series, stacked};
 use regard_view::png::{PngError, PngOptions, from_svg};
 use regard_view::svg::{self, SvgOptions};
 use resvg::usvg::roxmltree::Document;
@@ -196,6 +196,103 @@ fn a_png_that_cannot_be_is_an_error() {
 fn an_svg_reads_no_file() {
     let svg = r#"<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"><image href="/etc/hostname.png" width="4" height="4"/></svg>"#;
     assert!(from_svg(svg, &PngOptions::default()).is_ok());
+}
+
+/// A chart of `count` lines, each with a point for each of `places`.
+fn lines(count: usize, places: usize) -> Chart {
+    let line = |index: usize| {
+        let points = (0..places).map(|x| Point::new(x as f64, index as f64));
+        Series::new(
+            format!("encoder.self layer {}", index + 1),
+            points.collect(),
+        )
+    };
+    let chart = Chart::new("Entropy", "updates", "nats");
+    (0..count).map(line).fold(chart, Chart::with)
+}
+
+/// A legend of many lines leaves the plot its room: nothing is drawn over the next chart or outside of the picture.
+#[test]
+fn a_chart_is_as_high_as_its_legend_needs() {
+    let high = |svg: &str| -> f64 {
+        let document = Document::parse(svg).expect("well formed");
+        let height = document.root_element().attribute("height");
+        height.unwrap().parse().unwrap()
+    };
+    let few = lines(8, 3);
+    assert_eq!(high(&few.svg()), 460.0);
+    let many = lines(96, 3);
+    let height = high(&many.svg());
+    assert!(height > 700.0, "{height}");
+    let both = stacked(&[many, few]);
+    assert_eq!(high(&both), height + 460.0);
+    let document = Document::parse(&both).expect("well formed");
+    let groups: Vec<_> = (document.descendants())
+        .filter(|node| node.has_tag_name("g"))
+        .collect();
+    assert_eq!(
+        groups[1].attribute("transform"),
+        Some(format!("translate(0 {height})").as_str())
+    );
+    // Between legend and axis there are at least 230 pixels.
+    let texts = groups[0]
+        .children()
+        .filter(|node| node.has_tag_name("text"));
+    let places: Vec<(&str, f64)> = texts
+        .map(|node| {
+            let y = node.attribute("y").unwrap().parse().unwrap();
+            (node.text().unwrap_or_default(), y)
+        })
+        .collect();
+    assert!(places.iter().all(|&(_, y)| y < height));
+    let last = places.iter().filter(|(text, _)| text.contains("layer"));
+    let last = last.map(|&(_, y)| y).fold(0.0, f64::max);
+    let axis = height - 56.0;
+    assert!(axis - last >= 230.0, "{last} {axis}");
+    // Nor in the smallest.
+    let svg = lines(8, 3).sized(0, 0).svg();
+    assert!(high(&svg) > 300.0, "{}", high(&svg));
+}
+
+/// Colours come again after the eighth line, the looks of lines much later.
+#[test]
+fn lines_beyond_the_eighth_look_different() {
+    for (chart, different) in [
+        (lines(100, 3), 100),
+        (lines(100, 100), 48),
+        (lines(192, 3), 192),
+    ] {
+        let svg = chart.svg();
+        let document = Document::parse(&svg).expect("well formed");
+        let paths: Vec<_> = (document.descendants())
+            .filter(|node| node.has_tag_name("path"))
+            .collect();
+        let mut looks = std::collections::BTreeSet::new();
+        for (path, next) in paths.iter().zip(&paths[1..]) {
+            let is_entry = path.attribute("d").unwrap().ends_with("h22");
+            if !is_entry {
+                continue;
+            }
+            // Without numbers the shape of the marker is left; without a marker another line follows.
+            let shape: String = (next.attribute("d").unwrap().chars())
+                .filter(char::is_ascii_alphabetic)
+                .collect();
+            let is_hollow = next.attribute("fill") == Some("#ffffff");
+            let marker = shape.ends_with('z').then_some((shape, is_hollow));
+            looks.insert((
+                path.attribute("stroke"),
+                path.attribute("stroke-dasharray"),
+                marker,
+            ));
+        }
+        assert_eq!(looks.len(), different);
+    }
+    let text = lines(40, 3).text(60, 60);
+    let entries = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_once(" encoder.self"));
+    let marks: std::collections::BTreeSet<&str> = entries.map(|(mark, _)| mark).collect();
+    assert_eq!(marks.len(), 40);
 }
 
 /// The same chart in characters.

@@ -154,6 +154,61 @@ fn a_height_is_kept() {
     }
 }
 
+fn names(letter: char, count: usize) -> Vec<String> {
+    (1..=count).map(|i| format!("{letter}{i}")).collect()
+}
+
+#[test]
+fn a_signed_picture_shows_both_signs() {
+    let values = vec![-0.8, 0.4, 0.0, 0.1];
+    let table = Heatmap::table(names('q', 2), names('k', 2), values).signed();
+    let picture = terminal::heatmap(&table, &options(40, Colour::Ascii));
+    for part in ["-.80", ".40", ".10", "-0.80 [", "] 0.80"] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
+    // Without a sign 0 is the end of the scale, and what is below it looks the same.
+    let unsigned = Heatmap::table(names('q', 1), names('k', 2), vec![-0.8, 0.4]);
+    let picture = terminal::heatmap(&unsigned, &options(40, Colour::Ascii));
+    assert!(
+        !picture.contains("-.80") && picture.contains("0.00 ["),
+        "{picture}"
+    );
+}
+
+/// Of a tile the number of the largest size stays, below 0 too.
+#[test]
+fn a_signed_picture_is_reduced_on_both_sides() {
+    let mut values = vec![0.0; 400];
+    (values[57 * 4 + 2], values[57 * 4 + 3], values[10 * 4 + 1]) = (-2.5, 1.5, 0.5);
+    let table = Heatmap::table(names('q', 100), names('k', 4), values).signed();
+    let options = TerminalOptions {
+        height: Some(12),
+        ..options(60, Colour::Ascii)
+    };
+    let picture = terminal::heatmap(&table, &options);
+    assert!(picture.lines().count() <= 12, "{picture}");
+    for part in [
+        "-2.5",
+        "1.5",
+        ".50",
+        "-2.50 [",
+        "] 2.50",
+        "above or below 0",
+    ] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
+}
+
+#[test]
+fn a_logarithmic_picture_names_its_ends() {
+    let table = Heatmap::table(names('q', 1), names('k', 2), vec![0.001, 0.5]).logarithmic(0.01);
+    let picture = terminal::heatmap(&table, &options(60, Colour::Ascii));
+    assert!(
+        picture.contains("1.0e-2 [") && picture.contains("] 5.0e-1"),
+        "{picture}"
+    );
+}
+
 fn colour() -> impl Strategy<Value = Colour> {
     prop_oneof![
         Just(Colour::TrueColour),
@@ -187,10 +242,16 @@ proptest! {
 
     #[test]
     fn no_line_is_wider_than_asked(map in any_map(), width in 0usize..120, colour in colour(),
-                                   leave: bool, height in proptest::option::of(0usize..60)) {
+                                   leave: bool, signed: bool, height in proptest::option::of(0usize..60)) {
         let direction = if leave { Direction::Leave } else { Direction::Reorder };
         let options = TerminalOptions { width, colour, direction, height, title: true, ..Default::default() };
-        let picture = terminal::heatmap(&Heatmap::from_map(&map), &options);
+        let mut table = Heatmap::from_map(&map);
+        if signed {
+            let values = map.weights().iter().zip([1.0f32, -1.0].into_iter().cycle());
+            let values = values.map(|(weight, sign)| sign * weight).collect();
+            table = Heatmap::table(table.rows().to_vec(), table.columns().to_vec(), values).signed();
+        }
+        let picture = terminal::heatmap(&table, &options);
         for line in plain(&picture).lines() {
             prop_assert!(line.width() <= width, "{} > {}: {:?}", line.width(), width, line);
         }

@@ -253,6 +253,49 @@ fn nothing_and_far_too_much_can_be_drawn() {
     well_formed(&large.svg());
 }
 
+/// A square for each pair of a large mask would take some 100 bytes of text; a pixel does.
+#[test]
+fn a_large_mask_is_a_small_file() {
+    let mask = |length: usize| {
+        let seen = (0..length).map(|i| (0..length).map(|j| j <= i && i - j < 3).collect());
+        MaskPicture::new("window:3 & causal", seen.collect()).svg()
+    };
+    let squares = mask(77);
+    assert_eq!(squares.matches("<title>query ").count(), 77 * 77);
+    let pixels = mask(512);
+    well_formed(&pixels);
+    assert!(pixels.len() < 100_000, "{}", pixels.len());
+    assert!(pixels.contains("data:image/png;base64,") && !pixels.contains("<title>query "));
+    let png = from_svg(
+        &pixels,
+        &PngOptions {
+            scale: 1.0,
+            ..Default::default()
+        },
+    )
+    .unwrap();
+    let drawn = resvg::tiny_skia::Pixmap::decode_png(&png).unwrap();
+    let colour = |x: usize, y: usize| {
+        // Each pair has two pixels; the squares begin below the one line of the title.
+        let pixel = drawn.pixel(74 + 2 * x as u32, 96 + 2 * y as u32).unwrap();
+        [pixel.red(), pixel.green(), pixel.blue()]
+    };
+    let (seen, hidden) = ([0x1f, 0x6b, 0xa6], [0xe9, 0xed, 0xf2]);
+    for (query, key, is_seen) in [
+        (0, 0, true),
+        (0, 1, false),
+        (300, 300, true),
+        (300, 298, true),
+        (300, 297, false),
+        (300, 301, false),
+        (511, 511, true),
+        (511, 0, false),
+    ] {
+        let expected = if is_seen { seen } else { hidden };
+        assert_eq!(colour(key, query), expected, "{query} {key}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

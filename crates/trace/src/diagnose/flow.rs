@@ -112,7 +112,7 @@ impl Network {
         while let Some(levels) = self.levels(source, sink) {
             let mut next = vec![0; self.leaving.len()];
             loop {
-                let pushed = self.push(source, sink, f64::INFINITY, &levels, &mut next);
+                let pushed = self.push(source, sink, &levels, &mut next);
                 if pushed <= EXHAUSTED {
                     break;
                 }
@@ -139,32 +139,37 @@ impl Network {
         (levels[sink] != usize::MAX).then_some(levels)
     }
 
-    /// Sends at most `limit` along one shortest path. The recursion is as deep as that path is long.
-    fn push(
-        &mut self,
-        node: usize,
-        sink: usize,
-        limit: f64,
-        levels: &[usize],
-        next: &mut [usize],
-    ) -> f64 {
-        if node == sink {
-            return limit;
-        }
-        while next[node] < self.leaving[node].len() {
-            let edge = self.leaving[node][next[node]];
-            let head = self.heads[edge];
-            if self.capacities[edge] > EXHAUSTED && levels[head] == levels[node] + 1 {
-                let room = limit.min(self.capacities[edge]);
-                let pushed = self.push(head, sink, room, levels, next);
-                if pushed > EXHAUSTED {
-                    self.capacities[edge] -= pushed;
-                    self.capacities[edge ^ 1] += pushed;
-                    return pushed;
+    /// Sends as much as fits along one shortest path; 0 if there is none left. `next` are the edges of each node that may still lead
+    /// to the sink.
+    fn push(&mut self, source: usize, sink: usize, levels: &[usize], next: &mut [usize]) -> f64 {
+        // The edges from the source to `node`. A file may have so many layers that recursion would leave its stack.
+        let mut path: Vec<usize> = Vec::new();
+        let mut node = source;
+        while node != sink {
+            match self.leaving[node].get(next[node]).copied() {
+                Some(edge) => {
+                    let head = self.heads[edge];
+                    if self.capacities[edge] > EXHAUSTED && levels[head] == levels[node] + 1 {
+                        path.push(edge);
+                        node = head;
+                    } else {
+                        next[node] += 1;
+                    }
+                }
+                None => {
+                    // A dead end: back, and past the edge that led here.
+                    let Some(edge) = path.pop() else { return 0.0 };
+                    node = self.heads[edge ^ 1];
+                    next[node] += 1;
                 }
             }
-            next[node] += 1;
         }
-        0.0
+        let capacities = path.iter().map(|&edge| self.capacities[edge]);
+        let pushed = capacities.fold(f64::INFINITY, f64::min);
+        for edge in path {
+            self.capacities[edge] -= pushed;
+            self.capacities[edge ^ 1] += pushed;
+        }
+        pushed
     }
 }

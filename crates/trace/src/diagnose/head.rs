@@ -4,7 +4,8 @@
 //! same for all heads, and a softmax gives every visible key some weight. In cross-attention a key that any query
 //! gave weight is visible to all, so that hard and sparse weights hide nothing; in self-attention a sparse normaliser
 //! in a map of one head makes keys look masked. A row without a visible key counts in no measure; a row
-//! with one visible key had no choice, and counts in coverage alone.
+//! with one visible key had no choice, and counts in coverage alone. The mean weight of a key is over all rows that count: where it
+//! is masked, its weight is 0.
 //!
 //! | measure | formula, mean over rows | source |
 //! |---|---|---|
@@ -60,7 +61,7 @@ pub struct HeadDiagnostics {
     pub entropy: Option<f64>,
     /// Entropy as a share of the largest possible, 0 to 1.
     pub uniformity: Option<f64>,
-    /// Mean weight of the first key, where it is visible.
+    /// Mean weight of the first key over all rows with a choice; it is 0 where the key is masked.
     pub first_token: Option<f64>,
     /// The key with the largest mean weight, and that weight.
     pub top_key: Option<(usize, f64)>,

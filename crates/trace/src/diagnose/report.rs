@@ -297,19 +297,14 @@ fn count(measured: &[(&AttentionMap, Vec<HeadDiagnostics>)], role: Role) -> usiz
 
 /// The source words that no head of cross-attention looked at.
 fn unread(measured: &[(&AttentionMap, Vec<HeadDiagnostics>)]) -> Option<String> {
-    let cross: Vec<_> = measured
-        .iter()
-        .filter(|(map, _)| map.kind() == Kind::Cross)
-        .collect();
-    let (first, _) = cross.first()?;
-    let keys: Vec<usize> = (0..first.keys().len())
-        .filter(|key| {
-            let of_map = |(map, heads): &&(&AttentionMap, Vec<HeadDiagnostics>)| {
-                uncovered(map, heads).contains(key)
-            };
-            cross.iter().all(of_map)
-        })
-        .collect();
+    let mut cross = measured.iter().filter(|(map, _)| map.kind() == Kind::Cross);
+    let (first, heads) = cross.next()?;
+    let mut keys = uncovered(first, heads);
+    for (map, heads) in cross {
+        // In ascending order.
+        let of_map = uncovered(map, heads);
+        keys.retain(|key| of_map.binary_search(key).is_ok());
+    }
     (!keys.is_empty()).then(|| format!("hardly looked at by the decoder: {}", named(first, &keys)))
 }
 

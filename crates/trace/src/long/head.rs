@@ -286,7 +286,8 @@ impl LongHead {
         };
         // A cell takes part of a line of weights that is one high, or one wide, of a cell of `of`.
         let merge = |cell: &mut f32, weight: f32, of: usize| match kind {
-            Kind::Max => *cell = cell.max(weight),
+            Kind::Max if weight.is_nan() || weight > *cell => *cell = weight,
+            Kind::Max => {}
             Kind::Mean => *cell += weight / of as f32,
         };
         let size =

@@ -55,7 +55,7 @@ impl LongWriter {
     ///
     /// # Errors
     /// [`TraceError::Description`] for maps that no model can have, [`TraceError::TooLong`] for texts whose description no reader
-    /// takes, and [`TraceError::Io`].
+    /// takes, [`TraceError::NoFile`] for a folder, a pipe or a device, and [`TraceError::Io`].
     pub fn create(
         path: impl AsRef<Path>,
         model: impl Into<String>,
@@ -66,6 +66,10 @@ impl LongWriter {
         // The target of a symbolic link is replaced, not the link.
         let path = path.as_ref();
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        // The file takes the place of what has its name: of a device too, which would be gone.
+        if fs::metadata(&path).is_ok_and(|existing| !existing.is_file()) {
+            return Err(TraceError::NoFile { path });
+        }
         let Texts { tokens, others } = texts.into();
         let description = Description {
             version: VERSION,

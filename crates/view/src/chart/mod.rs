@@ -1,7 +1,8 @@
 //! A line chart as SVG: BLEU against source length, losses against steps.
 //!
 //! Series differ in colour (Okabe and Ito 2008, safe for the colour-blind) and in marker, so that
-//! the picture also works in grey. Points may carry an interval, drawn as a bar. For a PNG, pass the
+//! the picture also works in grey; after the eighth, colours come again with other markers and with dashes.
+//! Points may carry an interval, drawn as a bar. For a PNG, pass the
 //! result to [`png::from_svg`](crate::png::from_svg); for a terminal there is [`Chart::text`].
 //!
 //! ```
@@ -20,10 +21,11 @@ pub(crate) mod ticks;
 
 use std::fmt::Write;
 
-use crate::colour::category;
+use crate::colour::{CATEGORIES, Rgb, category};
 use crate::label::visible;
 use crate::svg::xml::{
-    Anchor, FAINT, Face, coordinate, escape, open, open_group, shown, text, text_width, words,
+    Anchor, FAINT, Face, Shown, coordinate, escape, open, open_group, shown, text, text_width,
+    words,
 };
 use ticks::Axis;
 
@@ -130,7 +132,7 @@ pub fn stacked(charts: &[Chart]) -> String {
         return single.svg();
     }
     let width = charts.iter().map(|chart| chart.size.0).fold(0.0, f64::max);
-    let height = charts.iter().map(|chart| chart.size.1).sum();
+    let height = charts.iter().map(Chart::height).sum();
     let titles: Vec<&str> = charts.iter().map(|chart| chart.title.as_str()).collect();
     let mut out = String::new();
     open(&mut out, width, height, &titles.join(", "), "charts");
@@ -139,7 +141,7 @@ pub fn stacked(charts: &[Chart]) -> String {
         open_group(&mut out, 0.0, y);
         chart.draw(&mut out);
         out.push_str("</g>\n");
-        y += chart.size.1;
+        y += chart.height();
     }
     out.push_str("</svg>\n");
     out
@@ -149,7 +151,7 @@ pub fn stacked(charts: &[Chart]) -> String {
 const MARKED_POINTS: usize = 60;
 
 impl Chart {
-    /// A chart without lines, 760 x 460 pixels.
+    /// A chart without lines, 760 x 460 pixels; higher if title and legend would leave the plot less than half of that.
     pub fn new(
         title: impl Into<String>,
         x_label: impl Into<String>,
@@ -187,7 +189,7 @@ impl Chart {
         }
     }
 
-    /// The same chart in another size, in pixels; at least 240 x 180.
+    /// The same chart in another size, in pixels; at least 240 x 180. It becomes higher as in [`new`](Self::new).
     pub fn sized(self, width: u32, height: u32) -> Self {
         let size = (f64::from(width.max(240)), f64::from(height.max(180)));
         Self { size, ..self }
@@ -196,55 +198,71 @@ impl Chart {
     /// The chart as a standalone SVG on white ground.
     pub fn svg(&self) -> String {
         let mut out = String::new();
-        open(&mut out, self.size.0, self.size.1, &self.title, "chart");
+        open(&mut out, self.size.0, self.height(), &self.title, "chart");
         self.draw(&mut out);
         out.push_str("</svg>\n");
         out
     }
 
+    fn height(&self) -> f64 {
+        let (_, top) = self.legend();
+        (self.size.1).max(top + self.size.1 / 2.0 + self.below())
+    }
+
+    /// The room that the horizontal axis takes below the plot.
+    fn below(&self) -> f64 {
+        if self.x_label.is_empty() { 34.0 } else { 56.0 }
+    }
+
     fn draw(&self, out: &mut String) {
-        let mut top = 16.0;
         if !self.title.is_empty() {
             let face = Face::new(16.0, Anchor::Start).bold();
             text(
                 out,
                 20.0,
-                top + 14.0,
+                30.0,
                 face,
                 &shown(&self.title, 16.0, self.size.0 - 40.0),
             );
-            top += 26.0;
         }
-        top = self.legend(out, top) + 14.0;
+        let (entries, top) = self.legend();
+        for (index, (series, (x, y, label))) in self.series.iter().zip(&entries).enumerate() {
+            let look = Look::of(index);
+            let _ = writeln!(
+                out,
+                r#"<path d="M{} {}h22" stroke="{}" stroke-width="2"{} fill="none"/>"#,
+                coordinate(*x),
+                coordinate(y - 4.5),
+                look.colour,
+                look.dashes
+            );
+            if series.is_marked() {
+                marker(out, look, x + 11.0, y - 4.5, None);
+            }
+            text(out, x + 30.0, *y, Face::new(13.0, Anchor::Start), label);
+        }
         self.plot(out, top);
     }
 
-    /// Draws the legend in as many lines as it needs; returns where it ends.
-    fn legend(&self, out: &mut String, top: f64) -> f64 {
+    /// The legend below the title, in as many lines as it needs: where each entry begins, on its base line, with its name; and where
+    /// the plot begins.
+    fn legend(&self) -> (Vec<(f64, f64, Shown)>, f64) {
+        let top = if self.title.is_empty() { 16.0 } else { 42.0 };
         if self.series.len() < 2 && self.series.first().is_none_or(|s| s.name.is_empty()) {
-            return top;
+            return (Vec::new(), top + 14.0);
         }
+        let mut entries = Vec::with_capacity(self.series.len());
         let (mut x, mut y) = (20.0, top + 12.0);
-        for (index, series) in self.series.iter().enumerate() {
+        for series in &self.series {
             let label = shown(&series.name, 13.0, self.size.0 - 90.0);
             let width = 30.0 + text_width(&label.text, 13.0) + 22.0;
             if x > 20.0 && x + width > self.size.0 - 20.0 {
                 (x, y) = (20.0, y + 20.0);
             }
-            let colour = category(index);
-            let _ = writeln!(
-                out,
-                r#"<path d="M{} {}h22" stroke="{colour}" stroke-width="2" fill="none"/>"#,
-                coordinate(x),
-                coordinate(y - 4.5)
-            );
-            if series.is_marked() {
-                marker(out, index, x + 11.0, y - 4.5, None);
-            }
-            text(out, x + 30.0, y, Face::new(13.0, Anchor::Start), &label);
+            entries.push((x, y, label));
             x += width;
         }
-        y + 6.0
+        (entries, y + 20.0)
     }
 
     fn points(&self) -> impl Iterator<Item = &Point> {
@@ -288,8 +306,8 @@ impl Chart {
             .fold(0.0, f64::max);
         let left = 20.0 + if self.y_label.is_empty() { 0.0 } else { 20.0 } + numbers + 10.0;
         let right = self.size.0 - 24.0;
-        let bottom = self.size.1 - if self.x_label.is_empty() { 34.0 } else { 56.0 };
-        let bottom = bottom.max(top + 40.0);
+        let height = self.height();
+        let bottom = height - self.below();
         let frame = Frame {
             x_axis,
             y_axis,
@@ -327,13 +345,7 @@ impl Chart {
         let middle = Face::new(13.0, Anchor::Middle);
         if !self.x_label.is_empty() {
             let label = shown(&self.x_label, 13.0, right - left);
-            text(
-                out,
-                (left + right) / 2.0,
-                self.size.1 - 16.0,
-                middle,
-                &label,
-            );
+            text(out, (left + right) / 2.0, height - 16.0, middle, &label);
         }
         if !self.y_label.is_empty() {
             let label = shown(&self.y_label, 13.0, bottom - top);
@@ -364,7 +376,7 @@ impl Chart {
         let spread = if bars { 6.0 } else { 0.0 };
         for (index, series) in self.series.iter().enumerate() {
             let aside = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * spread;
-            line(out, index, series, &frame, aside);
+            line(out, Look::of(index), series, &frame, aside);
         }
     }
 
@@ -424,9 +436,43 @@ impl Frame {
     }
 }
 
+/// By what a series is told from the others.
+#[derive(Clone, Copy)]
+struct Look {
+    colour: Rgb,
+    /// Which of four markers.
+    marker: usize,
+    /// Whether the marker is an outline.
+    hollow: bool,
+    /// An attribute of its line, empty for one without gaps.
+    dashes: &'static str,
+}
+
+impl Look {
+    /// That of series number `index`. Each time that the colours begin anew, markers and dashes are others: of marked lines 192 look
+    /// different, of lines without markers 48, of markers without lines 64.
+    fn of(index: usize) -> Self {
+        const DASHES: [&str; 6] = [
+            "",
+            r#" stroke-dasharray="9 5""#,
+            r#" stroke-dasharray="2 4""#,
+            r#" stroke-dasharray="9 4 2 4""#,
+            r#" stroke-dasharray="16 5""#,
+            r#" stroke-dasharray="9 4 2 4 2 4""#,
+        ];
+        let round = index / CATEGORIES;
+        Self {
+            colour: category(index),
+            marker: (index + round) % 4,
+            hollow: round / 4 % 2 == 1,
+            dashes: DASHES[round % DASHES.len()],
+        }
+    }
+}
+
 /// Draws one series, moved sideways by `aside` pixels.
-fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f64) {
-    let colour = category(index);
+fn line(out: &mut String, look: Look, series: &Series, frame: &Frame, aside: f64) {
+    let Look { colour, dashes, .. } = look;
     let mut path = String::new();
     let mut connected = false;
     let mut bars = String::new();
@@ -456,7 +502,7 @@ fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f
     if series.connected && !path.is_empty() {
         let _ = writeln!(
             out,
-            r#"<path d="{path}" stroke="{colour}" stroke-width="2" stroke-linejoin="round" fill="none"/>"#
+            r#"<path d="{path}" stroke="{colour}" stroke-width="2"{dashes} stroke-linejoin="round" fill="none"/>"#
         );
     }
     if series.is_marked() {
@@ -464,7 +510,7 @@ fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f
             let hover = format!("{}: {}, {}", visible(&series.name), point.x, point.y);
             marker(
                 out,
-                index,
+                look,
                 frame.x(point.x) + aside,
                 frame.y(point.y),
                 Some(&hover),
@@ -473,10 +519,9 @@ fn line(out: &mut String, index: usize, series: &Series, frame: &Frame, aside: f
     }
 }
 
-fn marker(out: &mut String, index: usize, x: f64, y: f64, hover: Option<&str>) {
-    let colour = category(index);
+fn marker(out: &mut String, look: Look, x: f64, y: f64, hover: Option<&str>) {
     let at = |dx: f64, dy: f64| format!("{} {}", coordinate(x + dx), coordinate(y + dy));
-    let path = match index % 4 {
+    let path = match look.marker {
         0 => format!("M{}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", at(-4.0, 0.0)),
         1 => format!("M{}h7v7h-7z", at(-3.5, -3.5)),
         2 => format!("M{}L{}L{}z", at(0.0, -4.8), at(4.6, 3.4), at(-4.6, 3.4)),
@@ -488,9 +533,14 @@ fn marker(out: &mut String, index: usize, x: f64, y: f64, hover: Option<&str>) {
             at(-5.0, 0.0)
         ),
     };
+    let white = Rgb(0xff, 0xff, 0xff);
+    let (fill, edge, width) = match look.hollow {
+        true => (white, look.colour, 1.5),
+        false => (look.colour, white, 1.0),
+    };
     let _ = write!(
         out,
-        r##"<path d="{path}" fill="{colour}" stroke="#ffffff" stroke-width="1""##
+        r#"<path d="{path}" fill="{fill}" stroke="{edge}" stroke-width="{width}""#
     );
     match hover {
         Some(hover) => {

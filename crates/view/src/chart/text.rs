@@ -6,8 +6,8 @@
 use super::{Chart, Point, Series};
 use crate::label::{visible, width};
 
-/// The character of each series; after the eighth they repeat.
-const MARKS: [char; 8] = ['o', 'x', '+', '*', '#', '@', '%', '&'];
+/// The character of each series; after the last they repeat.
+const MARKS: &[u8] = b"ox+*#@%&abcdefghijklmnpqrstuvwyzABCDEFGHIJKLMNPQRSTUVWYZ";
 
 /// What connects the points.
 const DOT: char = '.';
@@ -50,7 +50,7 @@ impl Chart {
         }
         for (index, series) in self.series.iter().enumerate() {
             for point in series.points.iter().filter(|point| point.is_drawable()) {
-                canvas.put(at(point), MARKS[index % MARKS.len()]);
+                canvas.put(at(point), mark(index));
             }
         }
 
@@ -59,8 +59,7 @@ impl Chart {
             out.push_str(&format!("{}\n", visible(&self.title)));
         }
         for (index, Series { name, .. }) in self.series.iter().enumerate() {
-            let mark = MARKS[index % MARKS.len()];
-            out.push_str(&format!("  {mark} {}\n", visible(name)));
+            out.push_str(&format!("  {} {}\n", mark(index), visible(name)));
         }
         if !self.y_label.is_empty() {
             out.push_str(&format!("{}\n", visible(&self.y_label)));
@@ -90,6 +89,10 @@ impl Chart {
         }
         out
     }
+}
+
+fn mark(index: usize) -> char {
+    char::from(MARKS[index % MARKS.len()])
 }
 
 /// A line with each name below its column; a name that would touch the one before is left out.

@@ -178,14 +178,10 @@ pub fn mosaic(groups: &[Group], options: &SvgOptions) -> String {
         for (index, map) in group.heatmaps.iter().enumerate() {
             let x = LEFT + (index % across) as f64 * PITCH.0;
             let y = top + (index / across) as f64 * PITCH.1;
-            let (rows, columns) = (map.rows().len(), map.columns().len());
-            let colour = |row, column| options.ramp.at(map.share(row, column, map.max()));
-            if let Some(address) = pixels::address(rows, columns, |r, c| (colour(r, c), 255)) {
-                let _ = writeln!(
-                    out,
-                    r##"<image x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="{address}"/>"##
-                );
-            }
+            let (size, max) = ([map.rows().len(), map.columns().len()], map.max());
+            pixels::embed(&mut out, [x, y, SIDE, SIDE], size, |row, column| {
+                options.ramp.at(map.share(row, column, max))
+            });
             let _ = writeln!(
                 out,
                 r##"<rect x="{x}" y="{y}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#cdd5df" stroke-width="0.5"/>"##

@@ -247,7 +247,7 @@ impl<'a> Panel<'a> {
             for column in 0..self.heatmap.columns().len() {
                 let value = self.heatmap.value(row, column);
                 let share = self.heatmap.share(row, column, max);
-                let number = short(value.abs());
+                let number = short(value);
                 let faint = match self.heatmap.is_signed() {
                     true => value.abs() < 0.05 * max,
                     false => share < 0.05,
@@ -255,10 +255,9 @@ impl<'a> Panel<'a> {
                 if number.is_empty() || faint {
                     continue;
                 }
-                let sign = if value < 0.0 { "-" } else { "" };
                 let _ = writeln!(
                     out,
-                    r#"<text x="{}" y="{}" fill="{}">{sign}{number}</text>"#,
+                    r#"<text x="{}" y="{}" fill="{}">{number}</text>"#,
                     coordinate(self.left + (column as f64 + 0.5) * self.cell - 0.5),
                     coordinate(self.top + (row as f64 + 0.63) * self.cell - 0.5),
                     self.options.ramp.at(share).ink(),
@@ -270,22 +269,11 @@ impl<'a> Panel<'a> {
 
     /// All cells as one picture, a pixel each: a large map stays a small file.
     fn image(&self, out: &mut String, max: f32) {
-        let (rows, columns) = (self.heatmap.rows().len(), self.heatmap.columns().len());
-        let address = pixels::address(rows, columns, |row, column| {
-            (
-                self.options.ramp.at(self.heatmap.share(row, column, max)),
-                255,
-            )
+        let size = [self.heatmap.rows().len(), self.heatmap.columns().len()];
+        let place = [self.left, self.top, self.map_width(), self.map_height()];
+        pixels::embed(out, place, size, |row, column| {
+            self.options.ramp.at(self.heatmap.share(row, column, max))
         });
-        let Some(address) = address else { return };
-        let _ = writeln!(
-            out,
-            r#"<image x="{}" y="{}" width="{}" height="{}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="{address}"/>"#,
-            coordinate(self.left),
-            coordinate(self.top),
-            coordinate(self.map_width()),
-            coordinate(self.map_height()),
-        );
     }
 }
 

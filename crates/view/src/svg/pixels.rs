@@ -1,9 +1,29 @@
 //! Pixels inside a document.
 
+use std::fmt::Write;
+
 use resvg::tiny_skia::{ColorU8, Pixmap};
 
-use super::base64;
+use super::{base64, xml::coordinate};
 use crate::colour::Rgb;
+
+/// Appends a picture of `[rows, columns]` pixels with sharp edges at `[x, y, width, height]`: thousands of cells stay a small file.
+/// Nothing for sides that no picture has.
+pub(crate) fn embed(
+    out: &mut String,
+    place: [f64; 4],
+    [rows, columns]: [usize; 2],
+    pixel: impl Fn(usize, usize) -> Rgb,
+) {
+    let Some(address) = address(rows, columns, |row, column| (pixel(row, column), 255)) else {
+        return;
+    };
+    let [x, y, width, height] = place.map(coordinate);
+    let _ = writeln!(
+        out,
+        r#"<image x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none" image-rendering="optimizeSpeed" style="image-rendering: pixelated" href="{address}"/>"#
+    );
+}
 
 /// The address of a PNG of these pixels, see [`png`].
 pub(crate) fn address(

@@ -59,16 +59,17 @@ pub(super) fn row_label_width(widest: usize, width: usize) -> usize {
     widest.min(share.min(24))
 }
 
-/// The blocks in which keys of these names fit into `room` columns; `low` asks for a header of few lines.
-pub(super) fn blocks(names: &[String], room: usize, low: bool) -> Vec<Block> {
+/// The blocks in which keys of these names fit into `room` columns, with weights of up to `number` characters; `low` asks for a
+/// header of few lines.
+pub(super) fn blocks(names: &[String], number: usize, room: usize, low: bool) -> Vec<Block> {
     let count = names.len();
     let room = room.max(1);
     let widths: Vec<usize> = names.iter().map(|name| width(name)).collect();
 
     for (values, least, pad, limit) in [
-        (true, 3, 2, usize::MAX),
-        (true, 3, 1, usize::MAX),
-        (true, 3, 1, WORD_WIDTH),
+        (true, number, 2, usize::MAX),
+        (true, number, 1, usize::MAX),
+        (true, number, 1, WORD_WIDTH),
         (false, 1, 1, WORD_WIDTH),
     ] {
         let cells: Vec<usize> = widths
@@ -128,7 +129,7 @@ mod tests {
     }
 
     fn first(count: usize, name: &str, room: usize) -> (Header, usize, bool, usize) {
-        let blocks = blocks(&names(count, name), room, false);
+        let blocks = blocks(&names(count, name), 3, room, false);
         (
             blocks[0].header,
             blocks[0].cells[0],
@@ -153,10 +154,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_with_a_sign_need_more_room() {
+        let cell = |number, room| {
+            let block = &blocks(&names(10, "w"), number, room, false)[0];
+            (block.cells[0], block.values)
+        };
+        assert_eq!([cell(3, 49), cell(3, 50)], [(4, true), (5, true)]);
+        assert_eq!([cell(4, 49), cell(4, 50)], [(2, false), (5, true)]);
+    }
+
+    #[test]
     fn blocks_cover_all_columns_in_room() {
         for count in 1..80 {
             for room in 1..90 {
-                let blocks = blocks(&names(count, "Schiff"), room, false);
+                let blocks = blocks(&names(count, "Schiff"), 3, room, false);
                 let mut next = 0;
                 for block in &blocks {
                     assert_eq!(block.columns.start, next);

@@ -3,7 +3,8 @@
 //! No line is wider than [`TerminalOptions::width`]: layouts go from words with the weight in each
 //! cell down to numbered columns in several blocks. A picture taller than [`TerminalOptions::height`]
 //! is reduced in size, and each cell then shows the largest weight of a tile. The colour of a weight
-//! is its share of the largest one, which the legend names.
+//! is its share of the largest one, which the legend names. Of a [signed](Heatmap::signed) picture colours run from the
+//! largest size below 0 to the same above.
 //!
 //! ```
 //! use regard_trace::{AttentionMap, Kind, Tokens};
@@ -205,11 +206,12 @@ impl Painter<'_> {
             self.options.width.saturating_sub(left)
         };
         let label = layout::row_label_width(widest, self.options.width);
-        let blocks = layout::blocks(&self.columns, room(label), self.low);
+        let number = if self.heatmap.is_signed() { 4 } else { 3 };
+        let blocks = layout::blocks(&self.columns, number, room(label), self.low);
         // Row names are shortened if all columns then fit into one block.
         let short = label.min(SHORT_ROW_LABEL);
         if blocks.len() > 1 {
-            let together = layout::blocks(&self.columns, room(short), self.low);
+            let together = layout::blocks(&self.columns, number, room(short), self.low);
             if together.len() == 1 {
                 return (short, together);
             }
@@ -225,8 +227,14 @@ impl Painter<'_> {
         line.pad_to(left);
         for (column, &cell) in block.columns.clone().zip(&block.cells) {
             let share = self.heatmap.share(row, column, self.max);
+            let value = self.heatmap.value(row, column);
+            // What is below 0 has the colour of 0, unless colours are for both.
+            let (value, size) = match self.heatmap.is_signed() {
+                true => (value, value.abs() / self.max),
+                false => (value.max(0.0), share),
+            };
             let number = match block.values {
-                true => short(self.heatmap.value(row, column)),
+                true => short(value),
                 false => String::new(),
             };
             let before = (cell - number.len().min(cell)) / 2;
@@ -238,7 +246,7 @@ impl Painter<'_> {
             } else {
                 let style = Style {
                     // Most numbers are small, and are written faintly so that the others stand out.
-                    faint: share < FAINT_SHARE,
+                    faint: size < FAINT_SHARE,
                     ..Style::on(self.options.ramp.at(share))
                 };
                 let side = |count: usize| " ".repeat(count);
@@ -330,12 +338,17 @@ impl Painter<'_> {
                 format!("{} ↓  {} →", visible(rows), visible(columns))
             },
         );
-        let scale = scale(options, (0.0, self.max));
+        let [low, high] = [0.0, 1.0].map(|share| self.heatmap.mark(share, self.max));
         lines.push(caption);
-        lines.push(scale);
+        lines.push(bar(options, &low, &high));
         if let Some((tall, wide)) = tile {
             let mut note = Line::default();
-            let text = format!("reduced in size: a cell is the largest of {tall} x {wide} weights");
+            let side = match self.heatmap.is_signed() {
+                true => ", above or below 0,",
+                false => "",
+            };
+            let text =
+                format!("reduced in size: a cell is the largest{side} of {tall} x {wide} weights");
             note.push(Style::FAINT, &self.fit(&text, options.width));
             lines.push(note);
         }
@@ -371,13 +384,17 @@ pub(crate) fn fitted(text: &str, limit: usize, options: &TerminalOptions) -> Str
 /// The bar of colours or of darkness, from one weight to another.
 pub(crate) fn scale(options: &TerminalOptions, (low, high): (f32, f32)) -> Line {
     let name = |value: f32| tick(value.into(), f64::from(high - low));
-    let (low, high) = (name(low), name(high));
+    bar(options, &name(low), &name(high))
+}
+
+/// The bar of colours or of darkness, between the names of its ends.
+fn bar(options: &TerminalOptions, low: &str, high: &str) -> Line {
     let bar = options
         .width
         .saturating_sub(low.len() + high.len() + 4)
         .min(20);
     let mut scale = Line::default();
-    scale.plain(&low);
+    scale.plain(low);
     if options.colour == Colour::Ascii {
         scale.plain(" [");
         for step in 0..bar {
@@ -391,7 +408,7 @@ pub(crate) fn scale(options: &TerminalOptions, (low, high): (f32, f32)) -> Line 
         }
         scale.plain(" ");
     }
-    scale.plain(&high);
+    scale.plain(high);
     scale
 }
 

@@ -13,11 +13,18 @@
 //! | `models` | [`models`] | whole architectures and generation |
 //! | `train` | [`train`] | corpora, recipes, training, translation |
 //!
-//! All are on by default, and so is `cli`, the command `regard`; a program names the floors that it uses:
+//! The features on by default are `cli`, which is the command `regard` and brings all of these (together: `full`), and `hub`. A program
+//! names the floors that it uses:
 //!
 //! ```toml
 //! regard = { version = "0.1", default-features = false, features = ["nn"] }
 //! ```
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `hub` | models by name from the Hugging Face hub (`hf:NAME`), downloaded |
+//! | `wgpu`, `cuda` | computing on graphics cards: by Vulkan, Metal or DirectX; by NVIDIA's CUDA |
+//! | `mpi` | the command as several processes, on one machine or several; needs an MPI library and libclang to build |
 //!
 //! ```
 //! use regard::{trace::{AttentionMap, Kind, Tokens, Trace}, view::terminal};

@@ -69,7 +69,8 @@ fn wilson(correct: usize, all: usize) -> (f64, f64) {
     let z2 = QUANTILE * QUANTILE;
     let centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let width = QUANTILE * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt() / (1.0 + z2 / n);
-    (centre - width, centre + width)
+    // Rounding can lead out of what a share can be.
+    ((centre - width).max(0.0), (centre + width).min(1.0))
 }
 
 /// Two systems on the same examples, each of which a system gets right or wrong: which is better, and is that more than luck?
@@ -219,6 +220,15 @@ mod tests {
             system,
             baseline,
             neither,
+        }
+    }
+
+    #[test]
+    fn intervals_of_shares_are_shares() {
+        for n in 1..3000 {
+            let ((low, _), (_, high)) = (wilson(0, n), wilson(n, n));
+            assert!((0.0..1e-15).contains(&low) && low.is_sign_positive(), "{n}");
+            assert!(1.0 - 1e-15 < high && high <= 1.0, "{n}");
         }
     }
 

@@ -23,8 +23,8 @@
 //! | [`Looking`] | share of attention inside the object that is spoken of; pointing game | 0 to 1 |
 //! | [`AveragePrecision`] | objects that were found, by class, box or mask, and score (COCO) | 0 to 1 |
 //! | [`mean_iou`] | how much masks overlap with the true ones | 0 to 1 |
+//! | [`vqa_accuracy`] | answers to questions about images, against those of several people (VQA) | 0 to 1 |
 //! | [`CaptionScores`] | BLEU-1 to BLEU-4 and CIDEr-D of captions, as pycocoevalcap | 0 to 100, 0 to 10 |
-//! | [`Looking`] | share of attention inside the object that is spoken of; pointing game | 0 to 1 |
 //! | [`Perplexity`] | exp of the mean negative log-likelihood, teacher-forced or free-running | 1 and above |
 //! | [`NextToken`], [`ByPosition`] | loss, accuracy and bits per byte of next tokens; by position in a continuation | |
 //!

@@ -166,15 +166,47 @@ impl Image {
     /// # Errors
     /// Those of [`Image::resize`].
     pub fn resize_shorter(&self, side: usize, filter: Filter) -> Result<Self, ImagesError> {
+        let [height, width] = self.size_with_shorter(side);
+        self.resized(height, width, filter)
+    }
+
+    /// Height and width of the image with its shorter side of this length, as [`Image::resize_shorter`] gives it.
+    pub fn size_with_shorter(&self, side: usize) -> [usize; 2] {
         let longer = |long: usize, short: usize| {
             let length = side as u128 * long as u128 / short as u128;
             usize::try_from(length).unwrap_or(usize::MAX).max(side)
         };
         if self.height() <= self.width() {
-            self.resized(side, longer(self.width(), self.height()), filter)
+            [side, longer(self.width(), self.height())]
         } else {
-            self.resized(longer(self.height(), self.width()), side, filter)
+            [longer(self.height(), self.width()), side]
         }
+    }
+
+    /// The middle, `part [height, width]`, of the image that is resized to `whole [height, width]`, with zeros around it where that is
+    /// smaller, at the place where the image processors of transformers have it: half of an odd difference is rounded down. Only
+    /// what is left of the image is computed, so that no image is too narrow.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`], by the size of the part.
+    pub fn resized_middle(
+        &self,
+        whole: [usize; 2],
+        part: [usize; 2],
+        filter: Filter,
+    ) -> Result<Self, ImagesError> {
+        let [height, width] = part;
+        check_size("the size of a crop", height, width)?;
+        let kept = [0, 1].map(|axis| {
+            let length = part[axis].min(whole[axis]);
+            let start = (whole[axis] - length) / 2;
+            start..start + length
+        });
+        let image = self.resized_part(whole, kept, filter)?;
+        // Above and to the left, the half that is rounded up.
+        let [top, left] =
+            [0, 1].map(|axis| -(part[axis].saturating_sub(whole[axis]).div_ceil(2) as isize));
+        image.crop(top, left, height, width)
     }
 
     /// The image with its shorter side of the length `shorter`, or less if its longer side would be above `longer`; its shape is kept (the

@@ -130,6 +130,9 @@ fn narrow_images_are_fitted() {
         let image = Image::filled(height, width, &[7]).unwrap();
         let fitted = image.fitted(64, 64).unwrap();
         assert_eq!(fitted, Image::filled(64, 64, &[7]).unwrap(), "{image:?}");
+        let whole = image.size_with_shorter(80);
+        let middle = image.resized_middle(whole, [64, 64], Filter::Bicubic);
+        assert_eq!(middle.unwrap(), fitted, "{image:?}");
     }
     // The middle is that of a shorter image, which can be resized whole.
     let pixels = (0..5000).map(|y| (y * 37 % 251) as u8).collect();
@@ -158,6 +161,10 @@ fn sizes_that_cannot_be_are_refused() {
         image.resize_shorter(usize::MAX, Filter::Bilinear),
         image.resize_within(0, 5, Filter::Bilinear),
         image.resize_within(usize::MAX, usize::MAX, Filter::Bilinear),
+        image.resized_middle([0, 5], [1, 1], Filter::Bilinear),
+        image.resized_middle([3, 5], [1, 0], Filter::Bilinear),
+        image.resized_middle([3, 5], [usize::MAX, 1], Filter::Bilinear),
+        image.resized_middle([1 << 17, 5], [1 << 17, 1], Filter::Bilinear),
         image.fitted(0, 1),
         image.fitted(1, usize::MAX),
         image.centre_crop(0, 1),
@@ -451,6 +458,23 @@ proptest! {
             false => image.resize((size.0 * to.1 / size.1).max(to.0), to.1),
         };
         prop_assert_eq!(image.fitted(to.0, to.1).unwrap(), whole.unwrap().centre_crop(to.0, to.1).unwrap());
+    }
+
+    #[test]
+    fn the_middle_of_a_resized_image_is_that_of_the_whole_one(
+        size in (1_usize..20, 1_usize..20),
+        whole in (1_usize..40, 1_usize..40),
+        part in (1_usize..40, 1_usize..40),
+        bicubic: bool,
+    ) {
+        let pixels = (0..size.0 * size.1).map(|i| (i * 37 % 251) as u8).collect();
+        let image = Image::new(size.0, size.1, 1, pixels).unwrap();
+        let filter = if bicubic { Filter::Bicubic } else { Filter::Bilinear };
+        let start = |whole: usize, part: usize| (whole as isize - part as isize).div_euclid(2);
+        let resized = image.resized(whole.0, whole.1, filter).unwrap();
+        let cut = resized.crop(start(whole.0, part.0), start(whole.1, part.1), part.0, part.1);
+        let found = image.resized_middle([whole.0, whole.1], [part.0, part.1], filter);
+        prop_assert_eq!(found.unwrap(), cut.unwrap());
     }
 
     #[test]

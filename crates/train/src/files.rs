@@ -39,7 +39,6 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         let mut file = temporary(path)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        set_ordinary_permissions(file.as_file())?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())
     };
@@ -65,10 +64,15 @@ fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    tempfile::Builder::new()
-        .prefix(".regard-")
-        .suffix(".tmp")
-        .tempfile_in(folder)
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".regard-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        // The usual permissions of a new file; the system applies the umask to them.
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
 }
 
 /// The system's error without the name of the temporary file, which means nothing to the user.
@@ -77,18 +81,6 @@ fn without_temporary(error: io::Error) -> io::Error {
         Some((said, _)) => io::Error::new(error.kind(), said.to_owned()),
         None => error,
     }
-}
-
-/// Temporary files are private; this gives a finished file the usual permissions.
-#[cfg(unix)]
-fn set_ordinary_permissions(file: &fs::File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn set_ordinary_permissions(_: &fs::File) -> io::Result<()> {
-    Ok(())
 }
 
 /// Reads a whole file.

@@ -1,6 +1,9 @@
 //! An image in, a class out, and what the model looked at.
 
-use burn::tensor::{Device, Tensor, TensorData, activation::softmax};
+use burn::tensor::{
+    Device, Tensor, TensorData,
+    activation::{log_sigmoid, sigmoid, softmax},
+};
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_kernels::matmul::Storage;
 use regard_models::{
@@ -8,8 +11,8 @@ use regard_models::{
     gradient::{GradientError, WeightGradients, followable, log_probability, of_maps},
     image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{
-        self, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError, TextEncoder,
-        Tokenizer,
+        self, ClassScores, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError,
+        TextEncoder, Tokenizer,
     },
 };
 use regard_nn::{bridge::matmul, dropout::DropoutRng, weights};
@@ -61,8 +64,8 @@ pub enum Resizing {
     /// It is made as small as it can be while it covers the size; then the middle is cut out.
     #[default]
     Cover,
-    /// It is stretched to the size.
-    Stretch(Filter),
+    /// It is stretched to this height and width; then the middle is cut out.
+    Stretch([usize; 2], Filter),
     /// Its shorter side gets this length; then the middle is cut out.
     Shorter(usize, Filter),
     /// Its shorter side gets this length, or less if its longer one would be above the second; its shape is kept.
@@ -151,13 +154,9 @@ impl Preparation {
         match self.resizing {
             Resizing::Cover if [image.height(), image.width()] == self.size => Ok(image),
             Resizing::Cover => image.fitted(height, width),
-            Resizing::Stretch(filter) => image.resized(height, width, filter),
+            Resizing::Stretch(whole, filter) => image.resized_middle(whole, self.size, filter),
             Resizing::Shorter(side, filter) => {
-                let image = image.resize_shorter(side, filter)?;
-                // Rounded down, as the image processors of transformers do; torchvision rounds to the nearest.
-                let start = |whole: usize, part| (whole as isize - part as isize).div_euclid(2);
-                let (top, left) = (start(image.height(), height), start(image.width(), width));
-                image.crop(top, left, height, width)
+                image.resized_middle(image.size_with_shorter(side), self.size, filter)
             }
             Resizing::Within(shorter, longer, filter) => {
                 image.resize_within(shorter, longer, filter)
@@ -176,7 +175,7 @@ impl Preparation {
             Resizing::Within(shorter, longer, filter) => {
                 image.resize_within(shorter, longer, filter)
             }
-            Resizing::Stretch(filter) => image.resized(height, width, filter),
+            Resizing::Stretch(_, filter) => image.resized(height, width, filter),
             Resizing::Cover | Resizing::Shorter(..) => image.resize(height, width),
         }
     }
@@ -194,7 +193,7 @@ impl Preparation {
             size,
             normalize: Normalize::new(found.mean, found.deviation)?,
             resizing: match found.resizing {
-                pretrained::Resizing::Stretch => Resizing::Stretch(filter),
+                pretrained::Resizing::Stretch(size) => Resizing::Stretch(size, filter),
                 pretrained::Resizing::Shorter(side) => Resizing::Shorter(side, filter),
                 pretrained::Resizing::Within { shorter, longer } => {
                     Resizing::Within(shorter, longer, filter)
@@ -307,6 +306,8 @@ pub struct ImageClassifier {
     model: AnyImageClassifier,
     description: Description,
     device: Device,
+    /// How the network's outputs become probabilities.
+    class_scores: ClassScores,
     /// Classes that are texts: for each the vector of its text, times the scale of scores, `[size, classes]`. Then the network gives the
     /// vectors of images.
     texts: Option<Tensor<2>>,
@@ -326,7 +327,7 @@ pub(crate) struct Seen {
 pub struct ClassifiedImage {
     /// The class of the highest probability.
     pub class: usize,
-    /// The probability of every class.
+    /// The probability of every class; of a model of numbers ([`ClassScores::Numbers`]), these.
     pub probabilities: Vec<f32>,
 }
 
@@ -337,6 +338,7 @@ impl ImageClassifier {
             model,
             description,
             device: device.clone(),
+            class_scores: ClassScores::Softmax,
             texts: None,
         }
     }
@@ -434,7 +436,15 @@ impl ImageClassifier {
             labels: found.labels,
             preparation,
         };
-        Ok(Self::new(model, description, device))
+        Ok(Self {
+            class_scores: found.scores,
+            ..Self::new(model, description, device)
+        })
+    }
+
+    /// What the probabilities are: of one class among all, or of each class alone, or numbers.
+    pub fn class_scores(&self) -> ClassScores {
+        self.class_scores
     }
 
     /// Architecture, classes, preparation.
@@ -478,8 +488,12 @@ impl ImageClassifier {
     /// of its trace.
     ///
     /// # Errors
-    /// Those of [`Preparation::fit`]; a model that is too large, or attends in other places than its maps show.
+    /// Those of [`Preparation::fit`]; a model that is too large, gives no probabilities, or attends in other places than its maps show.
     pub fn gradients(&self, image: &Image) -> Result<(usize, Vec<LayerGradients>, f64), LookError> {
+        if self.class_scores == ClassScores::Numbers {
+            let what = "a model whose head gives no probabilities";
+            return Err(GradientError::Unserved(what).into());
+        }
         let image = [self.description.preparation.fit(image)?];
         let read = |device: &Device| self.description.preparation.tensor(&image, device);
         let look = self.model.look(read(&self.device));
@@ -508,7 +522,11 @@ impl ImageClassifier {
         let texts = texts.map(|texts| Tensor::from_data(texts.to_data(), &device));
         let (log_probability, found) = of_maps(&model, &shapes, || {
             let outputs = model.forward(read(&device), &mut DropoutRng::none());
-            log_probability(scores(outputs, texts), &[class as u32])
+            let logits = scores(outputs, texts);
+            match self.class_scores {
+                ClassScores::Sigmoid => log_sigmoid(logits.narrow(1, class, 1)).sum(),
+                _ => log_probability(logits, &[class as u32]),
+            }
         })?;
         Ok((
             class,
@@ -576,8 +594,12 @@ impl ImageClassifier {
     fn classified(&self, outputs: Tensor<2>) -> Vec<ClassifiedImage> {
         let logits = scores(outputs, self.texts.clone());
         let classes = self.description.labels.len();
-        let probabilities = softmax(logits, 1).into_data();
-        let probabilities: Vec<f32> = probabilities.iter::<f32>().collect();
+        let probabilities = match self.class_scores {
+            ClassScores::Softmax => softmax(logits, 1),
+            ClassScores::Sigmoid => sigmoid(logits),
+            ClassScores::Numbers => logits,
+        };
+        let probabilities: Vec<f32> = probabilities.into_data().iter::<f32>().collect();
         let of_image = |probabilities: &[f32]| {
             let best = (0..classes).max_by(|&a, &b| {
                 let order = probabilities[a].total_cmp(&probabilities[b]);

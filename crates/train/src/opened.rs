@@ -23,8 +23,10 @@ use crate::{
     translator::LineError,
 };
 
-/// The most weights that are kept of one text: 1 GB.
-pub const MOST_WEIGHTS: usize = 1 << 28;
+/// The most weights that are kept of one text: 0.96 GB. A trace file of them, with a header of up to 100 MB, can be read again.
+pub const MOST_WEIGHTS: usize = 240_000_000;
+
+const _: () = assert!(4 * MOST_WEIGHTS as u64 + 100_000_000 < regard_trace::file::MAX_BYTES);
 
 /// Why a model cannot do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -237,7 +239,7 @@ impl Opened {
         }
     }
 
-    /// The model, with its weights kept as `storage` says.
+    /// The model, with its weights kept as `storage` says. [`Tokenizer::without_rows`] then says what to warn of.
     ///
     /// # Errors
     /// What is wrong with its files, or with `storage`.
@@ -274,7 +276,7 @@ impl Opened {
                 (packed, rows)
             }
         };
-        self.tokenizer.expect_rows(rows)?;
+        self.tokenizer.expect_most_rows(rows)?;
         Ok(model)
     }
 
@@ -297,7 +299,7 @@ impl Opened {
     /// nothing else.
     ///
     /// # Errors
-    /// A tokenizer that fails, an empty text for a model without such marks.
+    /// A tokenizer that fails, an empty text for a model without such marks, a token without an embedding.
     pub fn prompt(&self, text: &str) -> Result<Vec<u32>, OpenedError> {
         let mut ids = self.tokenizer.encode(text, true)?.ids;
         let marks = self.tokenizer.special();
@@ -311,7 +313,7 @@ impl Opened {
     /// `ids`, or the mark that starts a text if there are none.
     ///
     /// # Errors
-    /// No tokens for a model without such a mark.
+    /// No tokens for a model without such a mark, a token without an embedding.
     pub fn started(&self, mut ids: Vec<u32>) -> Result<Vec<u32>, OpenedError> {
         if ids.is_empty() {
             let marks = self.tokenizer.special();
@@ -323,6 +325,7 @@ impl Opened {
                 )
             })?);
         }
+        self.tokenizer.expect_embedded(&ids)?;
         Ok(ids)
     }
 

@@ -7,7 +7,7 @@ use regard_kernels::{
     stack::{ChangedHead, Observer, QueryKeys, QueryObserver, Stack},
 };
 use regard_models::{
-    generate::{Hypothesis, SearchTree},
+    generate::{BeamConfig, Hypothesis, SearchTree},
     gradient::OutputGradients,
     pretrained::{Encoding, Look, PretrainedError, Seq2SeqModel, Tokenizer},
 };
@@ -82,17 +82,49 @@ impl TextToText {
     /// The search that the model's files ask for.
     pub fn settings(&self) -> Settings {
         let (writing, usual) = (self.model.writing(), Settings::default());
-        let absolute = writing.longest.unwrap_or(usual.max_length.absolute);
+        let max_length = writing.longest.map_or(usual.max_length, Self::at_most);
         Settings {
-            beam: writing.beam.min(WIDEST_BEAM),
-            length_penalty: writing.length_penalty,
-            no_repeat_ngram: writing.no_repeat_ngram,
+            beam: writing.search.size.min(WIDEST_BEAM),
+            length_penalty: writing.search.length_penalty,
+            no_repeat_ngram: writing.search.no_repeat_ngram,
             max_source_tokens: self.model.source_context().min(usual.max_source_tokens),
             max_length: MaxLength {
-                absolute: absolute.min(self.model.decoder().context()),
-                ..usual.max_length
+                absolute: max_length.absolute.min(self.model.decoder().context()),
+                ..max_length
             },
             ..usual
+        }
+    }
+
+    /// A limit of `tokens` for every source: where a model's files or its user state the length, that of the source does not count.
+    pub fn at_most(tokens: usize) -> MaxLength {
+        MaxLength {
+            extra: tokens,
+            absolute: tokens,
+            ..MaxLength::default()
+        }
+    }
+
+    /// Settings of the model's files that are not obeyed, for its user; `None` if all are.
+    pub fn ignored(&self) -> Option<String> {
+        let ignored = &self.model.writing().ignored;
+        (!ignored.is_empty()).then(|| {
+            format!(
+                "{}: {} of its files are not obeyed; what transformers writes may differ",
+                self.opened.name,
+                ignored.join(", ")
+            )
+        })
+    }
+
+    /// The search that `settings` describe; what they leave open is the model's.
+    fn beam(&self, settings: &Settings) -> BeamConfig {
+        let own = &self.model.writing().search;
+        BeamConfig {
+            penalty: own.penalty,
+            stopping: own.stopping,
+            forced_end: own.forced_end,
+            ..beam_config(settings)
         }
     }
 
@@ -124,7 +156,7 @@ impl TextToText {
         }
         let mut order: Vec<usize> = (0..lines.len()).collect();
         order.sort_by_key(|&line| sources[line].0.len());
-        let beam = beam_config(settings);
+        let beam = self.beam(settings);
         let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
         for batch in order.chunks(settings.batch_sentences.max(1)) {
             let texts: Vec<&[u32]> = batch.iter().map(|&line| &sources[line].0[..]).collect();
@@ -179,7 +211,7 @@ impl TextToText {
             .with_score(hypothesis.score)
             .with_rank(rank);
         if looking && !source.is_empty() {
-            let written = hypothesis.with_end(self.model.writing().end);
+            let written = hypothesis.with_end();
             for map in self.maps(source, &written, &Wanted::default())? {
                 trace = trace.with_map(map);
             }
@@ -188,7 +220,7 @@ impl TextToText {
             text,
             score: hypothesis.score,
             log_probability: hypothesis.log_probability,
-            tokens: hypothesis.tokens.len() + usize::from(hypothesis.finished),
+            tokens: hypothesis.with_end().len(),
             finished: hypothesis.finished,
             trace,
         })
@@ -230,11 +262,10 @@ impl TextToText {
         let written = match target {
             Some(target) => self.target.encode(target, true)?.ids,
             None => {
-                let beam = beam_config(&self.settings());
+                let beam = self.beam(&self.settings());
                 let mut found = self.model.write(&[&source], &beam)?.into_iter().flatten();
                 let best = found.next().unwrap_or_else(Hypothesis::empty);
-                let end = best.finished.then_some(self.model.writing().end);
-                best.tokens.into_iter().chain(end).collect()
+                best.with_end()
             }
         };
         if source.is_empty() || written.is_empty() {
@@ -430,7 +461,7 @@ impl TextToText {
     ) -> Result<(Vec<u32>, Vec<Hypothesis>, SearchTree), PretrainedError> {
         let limit = settings.max_source_tokens.min(self.model.source_context());
         let (source, _) = self.source(text, limit)?;
-        let (found, tree) = (self.model).write_tree(&source, &beam_config(settings), listed)?;
+        let (found, tree) = (self.model).write_tree(&source, &self.beam(settings), listed)?;
         Ok((source, found, tree))
     }
 
@@ -457,7 +488,7 @@ impl TextToText {
         let Some(hypothesis) = found.get(rank) else {
             return Ok(None);
         };
-        let written = hypothesis.with_end(self.model.writing().end);
+        let written = hypothesis.with_end();
         let found = self.model.gradients(&source, &written, &Device::flex())?;
         Ok(Some((self.target.decode(&hypothesis.tokens, true)?, found)))
     }
@@ -479,7 +510,7 @@ impl TextToText {
         let Some(hypothesis) = found.get(rank) else {
             return Ok(None);
         };
-        let inputs = self.inputs(&hypothesis.with_end(self.model.writing().end));
+        let inputs = self.inputs(&hypothesis.with_end());
         let mut observer = QueryObserver::new(layer, kind == Kind::Cross, head, query);
         // Whoever wants nothing costs nothing.
         let mut nothing = Look::new(0);

@@ -685,6 +685,7 @@ pub fn beam_config(settings: &Settings) -> BeamConfig {
             constant: settings.max_length.extra,
             most: settings.max_length.absolute,
         },
+        ..BeamConfig::default()
     }
 }
 

@@ -9,13 +9,15 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::{Image, Random};
-use regard_nn::weights;
+use regard_models::pretrained::{ClassScores, Folder};
+use regard_nn::{dropout::DropoutRng, weights};
 use regard_train::ranks::Alone;
 use regard_train::{
-    Registry, TrainError,
+    ImageClassifier, Registry, TrainError,
     learner::{Event, Reason, Run, Started, Summary},
     recipe::{Recipe, read_images},
 };
+use serde_json::Value;
 use tempfile::tempdir;
 
 /// A noisy image that is brighter above ("up") or below ("down").
@@ -195,6 +197,16 @@ fn what_is_wrong_with_the_images_is_told_before_training() {
         assert!(!run.exists(), "a failed start leaves no run");
         message
     };
+    recipe(folder.path(), &[]);
+    let one = folder.path().join("one");
+    fs::create_dir_all(one.join("up")).unwrap();
+    fs::copy(folder.path().join("train/up/03.png"), one.join("up/0.png")).unwrap();
+    let of_one = format!("data.images.train={}", one.display());
+    let message = refused(&recipe(folder.path(), &[&of_one]));
+    assert!(
+        message.contains("data.images.train: all images are of the class \"up\""),
+        "{message}"
+    );
     let message = refused(&recipe(folder.path(), &["data.images.valid_share=0.99"]));
     assert!(
         message.contains("data.images.valid_share: 0.99 leaves none of 40 images"),
@@ -287,4 +299,89 @@ fn keys_that_do_not_fit_are_refused() {
         flip.contains("data.images.augment.flip: found 1.5; expected 0 to 1"),
         "{flip}"
     );
+}
+
+/// The folder of a tiny classifier that others have trained (`../models/tests/golden/pretrained_images_golden.py`).
+fn others(case: &str) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    golden.join(case)
+}
+
+fn opened(path: &Path) -> (ImageClassifier, Image) {
+    let folder = Folder::open(path).unwrap();
+    let classifier = ImageClassifier::pretrained(&folder, &Device::flex()).unwrap();
+    let decoding = classifier.description().preparation.decoding();
+    let photo = Image::open(path.join("photo.png"), &decoding).unwrap();
+    (classifier, photo)
+}
+
+#[test]
+fn photos_have_the_scores_that_transformers_gives_them() {
+    for case in [
+        "vit",
+        "vit-lists",
+        "deit",
+        "deit-classes",
+        "resnet",
+        "resnet-bottleneck",
+    ] {
+        let (classifier, photo) = opened(&others(case));
+        let expected = fs::read(others(case).join("labels.json")).unwrap();
+        let expected: Value = serde_json::from_slice(&expected).unwrap();
+        let description = classifier.description();
+        let fitted = description.preparation.fit(&photo).unwrap();
+        let pixels = (description.preparation).tensor(&[fitted], &Device::flex());
+        let logits = classifier.model().forward(pixels, &mut DropoutRng::none());
+        let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        let golden: Vec<f32> = serde_json::from_value(expected["logits"].clone()).unwrap();
+        assert_eq!(logits.len(), golden.len(), "{case}");
+        let largest = golden.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        for (found, golden) in logits.iter().zip(&golden) {
+            let difference = (found - golden).abs();
+            assert!(difference <= 1e-4 * largest, "{case}: {found} {golden}");
+        }
+        let found = &classifier.classify(&[photo]).unwrap()[0];
+        for (label, &score) in description.labels.iter().zip(&found.probabilities) {
+            let golden = expected["scores"][label].as_f64().unwrap();
+            let difference = (f64::from(score) - golden).abs();
+            assert!(difference < 1e-4, "{case} {label}: {score} {golden}");
+        }
+    }
+}
+
+/// The longer side of such an image would be too long if it were resized whole.
+#[test]
+fn narrow_images_are_classified_by_their_middle() {
+    let (classifier, _) = opened(&others("resnet-bottleneck"));
+    let [narrow, square] = [4000, 2].map(|width| Image::filled(2, width, &[90, 160, 30]).unwrap());
+    let fit = |image: &Image| classifier.description().preparation.fit(image);
+    assert_eq!(fit(&narrow).unwrap(), fit(&square).unwrap());
+    assert_eq!(classifier.classify(&[narrow]).unwrap().len(), 1);
+}
+
+#[test]
+fn gradients_are_those_of_what_the_scores_are() {
+    let (classifier, photo) = opened(&others("deit-classes"));
+    let (class, layers, log_probability) = classifier.gradients(&photo).unwrap();
+    let found = &classifier.classify(&[photo]).unwrap()[0];
+    assert_eq!((class, layers.len()), (found.class, 2));
+    let expected = f64::from(found.probabilities[class]).ln();
+    assert!((log_probability - expected).abs() < 1e-4);
+
+    // Numbers are no probabilities.
+    let folder = tempdir().unwrap();
+    for name in ["model.safetensors", "preprocessor_config.json", "photo.png"] {
+        fs::copy(others("deit-classes").join(name), folder.path().join(name)).unwrap();
+    }
+    let config = fs::read_to_string(others("deit-classes").join("config.json")).unwrap();
+    let config = config.replace("multi_label_classification", "regression");
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let (numbers, photo) = opened(folder.path());
+    assert_eq!(numbers.class_scores(), ClassScores::Numbers);
+    let error = numbers.gradients(&photo).unwrap_err().to_string();
+    assert!(error.contains("gives no probabilities"), "{error}");
+    let logits = &numbers.classify(&[photo]).unwrap()[0].probabilities;
+    for (logit, probability) in logits.iter().zip(&found.probabilities) {
+        assert!((1.0 / (1.0 + (-logit).exp()) - probability).abs() < 1e-6);
+    }
 }

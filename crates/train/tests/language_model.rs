@@ -10,7 +10,7 @@ use burn::tensor::Device;
 use regard_nn::weights;
 use regard_train::ranks::Alone;
 use regard_train::{
-    Registry, TrainError,
+    Opened, Registry, TrainError,
     learner::{Event, Quality, Reason, Run, Summary},
     recipe::Recipe,
     tasks::{LanguageModelling, Translation},
@@ -414,4 +414,40 @@ fn bytes_of_cut_lines_do_not_count() {
         (bits - metrics.loss / std::f64::consts::LN_2).abs() < 1e-9,
         "{bits} {metrics:?}"
     );
+}
+
+/// Often a token for padding was added, and the model left as it was.
+#[test]
+fn a_tokenizer_may_have_a_few_tokens_more_than_the_model() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    let opened = |tokens: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            fs::copy(golden.join("llama").join(file), folder.path().join(file)).unwrap();
+        }
+        let words = (0..tokens).map(|id| (format!("w{id}"), id.into()));
+        let vocabulary: serde_json::Map<String, serde_json::Value> = words.collect();
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+        });
+        let file = folder.path().join("tokenizer.json");
+        fs::write(file, tokenizer.to_string()).unwrap();
+        let name = folder.path().display().to_string();
+        let opened = Opened::find(&name, |name| Ok(name.into())).unwrap();
+        let model = opened.model(None).map(|_| ());
+        (opened, model.map_err(|error| error.to_string()))
+    };
+    let (same, model) = opened(53);
+    assert_eq!((model, same.tokenizer.without_rows()), (Ok(()), None));
+    let (more, model) = opened(54);
+    assert_eq!(model, Ok(()));
+    let warning = more.tokenizer.without_rows().unwrap();
+    assert!(warning.contains("from \"w53\" on"), "{warning}");
+    assert_eq!(more.prompt("w5 w52").unwrap(), [5, 52]);
+    let error = more.prompt("w5 w53").unwrap_err().to_string();
+    assert!(error.contains("the token \"w53\" (53)"), "{error}");
+    let (_, model) = opened(53 + 65);
+    let error = model.unwrap_err();
+    assert!(error.contains("tokenizer of another model"), "{error}");
 }

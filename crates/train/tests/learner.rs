@@ -497,6 +497,105 @@ fn a_start_that_fails_leaves_no_run() {
     train(&good, &there, None, false).unwrap();
 }
 
+/// Losses and accuracies are not compared with each other: with another measure the best model is looked for anew.
+#[test]
+fn another_measure_has_another_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let by_loss = recipe(&["training.epochs=1", "validation.measure=loss"]);
+    let former = train(&by_loss, &run, None, false).unwrap().best.unwrap();
+    let by_bleu = ["training.epochs=2", "validation.measure=bleu"];
+    let best = resume_with(&run, &by_bleu).unwrap().best.unwrap();
+    assert!(former.0 < best.0, "{former:?} {best:?}");
+}
+
+/// The state of one kind of optimizer is no state of another.
+#[test]
+fn another_optimizer_does_not_go_on_from_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    train(&recipe(&["training.epochs=1"]), &run, None, false).unwrap();
+    let file = run.join("recipe.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let start = text.find("[optimizer]").unwrap();
+    let end = start + text[start..].find("\n\n").unwrap();
+    let other = |kind: &str| {
+        let section = format!("[optimizer]\nkind = \"{kind}\"");
+        fs::write(&file, [&text[..start], &section, &text[end..]].concat()).unwrap();
+        resume_with(&run, &["training.epochs=2"])
+    };
+    let error = other("adadelta").unwrap_err().to_string();
+    assert!(
+        error.contains("that of adam") && error.contains("optimizer.kind"),
+        "{error}"
+    );
+    other("adamw").unwrap();
+}
+
+/// A validation that is no number is no best one, and what was saved before can be read.
+#[test]
+fn a_validation_of_nan_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let diverging = recipe(&[
+        "schedule.learning_rate=1e30",
+        "optimizer.clip_norm=0",
+        "training.log_every=100",
+        "training.validate_every=1",
+        "validation.measure=loss",
+    ]);
+    let error = train(&diverging, &run, None, false).unwrap_err();
+    assert!(matches!(error, TrainError::Loss { .. }), "{error}");
+    if run.exists() {
+        let error = train(&diverging, &run, None, true).unwrap_err();
+        assert!(matches!(error, TrainError::Loss { .. }), "{error}");
+    }
+}
+
+/// Where a checkpoint cannot be written, the former one and the models that it names stay.
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_former_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = recipe(&["training.epochs=4"]);
+    let last = run.join("last.safetensors");
+    let mut former = None;
+    let mut validations = 0;
+    let mut report = |event: &Event| {
+        validations += usize::from(matches!(event, Event::Validation(_)));
+        if validations == 3 && former.is_none() {
+            former = Some(fs::read(&last).unwrap());
+            fs::remove_file(&last).unwrap();
+            fs::create_dir(&last).unwrap();
+        }
+    };
+    let of = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let error = Registry::default().train(&recipe, &of, &mut report);
+    assert!(error.unwrap_err().to_string().contains("last.safetensors"));
+    fs::remove_dir(&last).unwrap();
+    fs::write(&last, former.unwrap()).unwrap();
+    // The models of both validations before are there to be averaged.
+    resume_with(&run, &["training.epochs=2"]).unwrap();
+}
+
+/// A model that was validated is not lost, though the run dies before it can save more.
+#[test]
+fn a_validated_run_is_not_abandoned() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path();
+    fs::write(run.join("recent"), "in the way of a folder").unwrap();
+    let recipe = recipe(&["training.epochs=2", "training.log_every=100"]);
+    train(&recipe, run, None, false).unwrap_err();
+    assert!(run.join("best.safetensors").exists());
+    fs::remove_file(run.join("recent")).unwrap();
+    train(&recipe, run, None, true).unwrap();
+}
+
 #[test]
 fn two_runs_in_one_folder_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,8 @@ Examples:
   regard embed --model ./minilm --output vectors.safetensors < sentences.txt
   regard embed --model hf:openai/clip-vit-base-patch32 \"a cat\" --image cat.png --image photos/
 
-Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `1_Pooling/config.json` says. \
+Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `modules.json` and \
+`1_Pooling/config.json` say. Texts longer than the model's `max_seq_length` are cut, with a warning. \
 Without --output, a JSON object a text is printed, with `maps` too by --attention --json. A file of --output holds `vectors [texts, size]`.
 
 A model of images and texts (CLIP) gives texts and images vectors of one space, of length 1: the nearer in meaning, the larger their \

@@ -20,7 +20,8 @@ The text is printed as it is written. Without PROMPT, each line of standard inpu
 together. At the end standard error says how fast it went.
 
 Tokens are drawn after these steps, in this order: the repetition penalty, the temperature, --top-k, --top-p, --min-p. \
-A temperature of 0 takes the likeliest token each time. The same seed gives the same text \
+A temperature of 0 takes the likeliest token each time. The model's own settings are those of its generation_config.json: its \
+repetition penalty, and the others where it says \"do_sample\": true. The same seed gives the same text \
 to the same prompt at the same place among the prompts: each place draws by numbers of its own.
 
 Pictures show the self-attention of the whole text, the prompt included, from one more pass over it.";
@@ -50,21 +51,21 @@ pub struct Generate {
     /// A message before it that says how to answer
     #[arg(long, value_name = "TEXT", requires = "chat")]
     pub system: Option<String>,
-    /// Divides the scores: below 1 likely tokens become likelier; 0 takes the likeliest
-    #[arg(long, value_name = "T", default_value = "0.8", value_parser = not_negative, help_heading = "Search")]
-    pub temperature: f64,
-    /// Draw from the K likeliest tokens; 0 for all
-    #[arg(long, value_name = "K", default_value = "40", help_heading = "Search")]
-    pub top_k: usize,
-    /// Draw from the fewest tokens whose probabilities sum to P
-    #[arg(long, value_name = "P", default_value = "0.95", value_parser = not_negative, help_heading = "Search")]
-    pub top_p: f64,
-    /// Draw from tokens at least P times as likely as the likeliest
-    #[arg(long, value_name = "P", default_value = "0", value_parser = not_negative, help_heading = "Search")]
-    pub min_p: f64,
-    /// Above 1, tokens that have occurred become less likely
-    #[arg(long, value_name = "X", default_value = "1", value_parser = not_negative, help_heading = "Search")]
-    pub repetition_penalty: f64,
+    /// Divides the scores: below 1 likely tokens become likelier; 0 takes the likeliest [default: the model's, or 0.8]
+    #[arg(long, value_name = "T", value_parser = not_negative, help_heading = "Search")]
+    pub temperature: Option<f64>,
+    /// Draw from the K likeliest tokens; 0 for all [default: the model's, or 40]
+    #[arg(long, value_name = "K", help_heading = "Search")]
+    pub top_k: Option<usize>,
+    /// Draw from the fewest tokens whose probabilities sum to P [default: the model's, or 0.95]
+    #[arg(long, value_name = "P", value_parser = not_negative, help_heading = "Search")]
+    pub top_p: Option<f64>,
+    /// Draw from tokens at least P times as likely as the likeliest [default: the model's, or 0]
+    #[arg(long, value_name = "P", value_parser = not_negative, help_heading = "Search")]
+    pub min_p: Option<f64>,
+    /// Above 1, tokens that have occurred become less likely [default: the model's, or 1]
+    #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Search")]
+    pub repetition_penalty: Option<f64>,
     /// Where random numbers begin
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Search")]
     pub seed: u64,

@@ -13,8 +13,8 @@ pub struct Search {
     /// Hypotheses kept at every step; 1 is greedy search
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search")]
     beam: Option<usize>,
-    /// Exponent A of the length penalty ((5 + length) / 6)^A: larger prefers longer translations; 0 ranks by probability alone,
-    /// under which even the empty translation may win
+    /// Exponent A of the length penalty ((5 + length) / 6)^A, of pretrained models length^A: larger prefers longer translations;
+    /// 0 ranks by probability alone, under which even the empty translation may win
     #[arg(long, value_name = "A", value_parser = not_negative, help_heading = "Search")]
     length_penalty: Option<f64>,
     /// Weight of the coverage penalty (Wu et al. 2016); larger leaves fewer words untranslated
@@ -47,6 +47,11 @@ enum LongLines {
 }
 
 impl Search {
+    /// The most tokens of a translation, if the command line gives it.
+    pub fn max_length(&self) -> Option<usize> {
+        self.max_length
+    }
+
     /// `settings` with those that the command line gives replaced. One translation a sentence.
     pub fn over(&self, settings: &Translation) -> Translation {
         let mut settings = settings.clone();

@@ -228,11 +228,12 @@ fn look_at(
             found.map(|found| (found, None)).collect()
         }
     };
+    let probabilities = classifier.class_scores() != ClassScores::Numbers;
     let found = found.into_iter().zip(files).map(|((found, trace), file)| {
         let scores = found.probabilities.iter().map(|&score| f64::from(score));
         let labels = description.labels.iter().cloned().zip(scores);
         Found {
-            verdict: Verdict::Labels(labels.collect(), true),
+            verdict: Verdict::Labels(labels.collect(), probabilities),
             cut: None,
             trace: trace.map(|trace| Trace {
                 source: file.clone(),

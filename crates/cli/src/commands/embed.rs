@@ -7,7 +7,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::Image;
-use regard_models::pretrained::{InputError, Pooling, holds_clip};
+use regard_models::pretrained::{Encoding, Pooling, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
@@ -32,7 +32,7 @@ const BATCH: usize = 32;
 /// Turns texts and images into vectors.
 ///
 /// # Errors
-/// A model that is no encoder, or reads no images; a text that is too long; an image that is wrong.
+/// A model that is no encoder, or reads no images; an image that is wrong.
 pub fn run(options: &Embed) -> Result<(), Failure> {
     options.compute.run(None, |device| work(options, device))
 }
@@ -90,6 +90,19 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     writer.finish()
 }
 
+/// Warns if some of several texts have more than `most` tokens.
+pub fn warn_of_longer(longer: usize, texts: usize, most: usize) {
+    if longer > 0 {
+        let (texts, have) = (
+            output::counted(texts, "texts"),
+            if longer == 1 { "has" } else { "have" },
+        );
+        output::warn(&format!(
+            "{longer} of {texts} {have} more than {most} tokens; only the first {most} are read"
+        ));
+    }
+}
+
 /// Writes vectors and pictures.
 struct Writer<'a> {
     options: &'a Embed,
@@ -109,13 +122,19 @@ impl Writer<'_> {
         let pooling = Pooling::open(&encoder.opened.path)?;
         let wanted = self.shown.is_wanted();
         let texts = texts(&self.options.texts)?;
-        // Before any is computed.
-        for (number, text) in (1..).zip(&texts) {
-            let tokens = encoder.opened.tokenizer.encode(text, true)?.ids.len();
-            InputError::expect_room(number, text, tokens, encoder.model.context(), 0)?;
+        let most = pooling.most_tokens(&encoder.model);
+        if !self.options.show.quiet {
+            // Each rank has only its own texts, and those of the next batches are not read yet.
+            let mut longer = 0;
+            for text in &texts {
+                let tokens = encoder.opened.tokenizer.encode(text, true)?.ids.len();
+                longer += usize::from(tokens > most);
+            }
+            warn_of_longer(longer, texts.len(), most);
         }
         let embed = |texts: &[String]| -> Result<Vec<_>, Failure> {
-            let encoded = encoder.encode(texts)?;
+            let whole = encoder.encode(texts)?;
+            let encoded: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
             let read = encoder.read(texts, &encoded, wanted)?;
             let read = encoded.iter().zip(read).map(|(encoded, (states, trace))| {
                 let vector = pooling.vector(&encoder.model, &encoded.ids, &states);

@@ -10,14 +10,14 @@ use regard_kernels::Kind;
 use regard_models::{
     Stepper, Vocabulary,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, Encoding, InputError, Message, Searching, WritingRules},
+    pretrained::{ChatTemplate, Encoding, InputError, Message, Searching, WritingRules, sampling},
     scoring::CausalModel,
 };
 use regard_trace::Trace;
 use regard_train::opened::{Opened, TextModel};
 use serde_json::json;
 
-use super::pretrained::{find, texts};
+use super::pretrained::{self, find, texts};
 use crate::{
     arguments::Generate,
     failure::Failure,
@@ -47,16 +47,7 @@ struct Text {
 
 fn work(options: &Generate) -> Result<(), Failure> {
     let started = Instant::now();
-    let config = SampleConfig {
-        temperature: options.temperature,
-        top_k: options.top_k,
-        top_p: options.top_p,
-        min_p: options.min_p,
-        repetition_penalty: options.repetition_penalty,
-        seed: options.seed,
-        ..SampleConfig::default()
-    };
-    config
+    given(options, SampleConfig::default())
         .check()
         .map_err(|error| Failure::Usage(error.to_string()))?;
     if options.stop.iter().any(String::is_empty) {
@@ -75,7 +66,17 @@ fn work(options: &Generate) -> Result<(), Failure> {
             .other("a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does")
             .into());
     }
-    let model = opened.model(options.model.storage())?;
+    let usual = SampleConfig {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        ..SampleConfig::default()
+    };
+    let usual = match opened.folder() {
+        Ok(folder) => sampling(folder.path(), usual)?,
+        Err(_) => usual,
+    };
+    let model = pretrained::model(&opened, options.model.storage(), options.show.quiet)?;
     let writer = opened.causal(&model)?;
     if looking && !model.attends() {
         return Err(opened
@@ -102,7 +103,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
     let config = SampleConfig {
         limit: options.max_tokens.min(room),
         stop: opened.tokenizer.special().eos.clone(),
-        ..config
+        ..given(options, usual)
     };
     let begun = Instant::now();
     let before: Vec<&[u32]> = all
@@ -137,6 +138,21 @@ fn work(options: &Generate) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// `usual` with what the options say.
+fn given(options: &Generate, usual: SampleConfig) -> SampleConfig {
+    SampleConfig {
+        temperature: options.temperature.unwrap_or(usual.temperature),
+        top_k: options.top_k.unwrap_or(usual.top_k),
+        top_p: options.top_p.unwrap_or(usual.top_p),
+        min_p: options.min_p.unwrap_or(usual.min_p),
+        repetition_penalty: options
+            .repetition_penalty
+            .unwrap_or(usual.repetition_penalty),
+        seed: options.seed,
+        ..usual
+    }
 }
 
 /// The prompts as tokens.

@@ -73,7 +73,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     }
     expect_no_target(options)?;
     expect_kind(choice.kind, &[Kind::SelfAttention])?;
-    let model = opened.model(storage)?;
+    let model = pretrained::model(&opened, storage, options.quiet)?;
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
     if tokens == 0 {
@@ -183,7 +183,7 @@ fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
             .write(|encoder, decoder| Ok(model.watch([&source, &written], encoder, decoder)?));
     }
     expect_no_target(options)?;
-    let model = opened.model(storage)?;
+    let model = pretrained::model(&opened, storage, options.quiet)?;
     let Some(stack) = model.stack() else {
         return Err(opened.other(WITH_KERNEL).into());
     };

@@ -10,7 +10,7 @@ use regard_train::opened::{Opened, TextModel, expect_room, input_of};
 use crate::{
     devices,
     failure::{CommandError, Failure},
-    input, models,
+    input, models, output,
 };
 
 /// Finds a model by a path or a name, as [`Opened::find`] does; the progress of a download is shown unless `quiet`. Such models are
@@ -21,6 +21,18 @@ use crate::{
 pub fn find(name: &str, quiet: bool) -> Result<Opened, Failure> {
     devices::tell_cpu(name);
     Ok(Opened::find(name, |name| models::folder(name, quiet))?)
+}
+
+/// Reads the weights, with a warning of what the tokenizer has and the model has not.
+///
+/// # Errors
+/// What is wrong with its files.
+pub fn model(opened: &Opened, storage: Option<Storage>, quiet: bool) -> Result<TextModel, Failure> {
+    let model = opened.model(storage)?;
+    if let (false, Some(warning)) = (quiet, opened.tokenizer.without_rows()) {
+        output::warn(&warning);
+    }
+    Ok(model)
 }
 
 /// The states of a text, `[tokens, model]`, and what the model looked at.
@@ -41,7 +53,7 @@ impl Encoder {
     /// What is wrong with its files.
     pub fn open(name: &str, storage: Option<Storage>, quiet: bool) -> Result<Self, Failure> {
         let opened = find(name, quiet)?;
-        match opened.model(storage)? {
+        match model(&opened, storage, quiet)? {
             TextModel::Reads(model) => Ok(Self {
                 model: *model,
                 opened,

@@ -210,7 +210,7 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
         let model = TextToText::read(opened, options.stored.storage(), "")?;
         return Ok(Box::new(asked::Translations::pretrained(name, model)));
     }
-    let model = opened.model(options.stored.storage())?;
+    let model = pretrained::model(&opened, options.stored.storage(), options.quiet)?;
     Ok(Box::new(Texts::new(name, opened, model)))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
-use regard_models::pretrained::{InputError, Pooling, WordStates, cosine, occurrences};
+use regard_models::pretrained::{Encoding, InputError, Pooling, WordStates, cosine, occurrences};
 use regard_trace::Trace;
 use regard_train::opened::{Opened, TextModel, input_of};
 use regard_view::{
@@ -14,7 +14,10 @@ use regard_view::{
 };
 use serde_json::{Value, json};
 
-use super::pretrained::{self, Encoder, characters, texts};
+use super::{
+    embed::warn_of_longer,
+    pretrained::{self, Encoder, characters, texts},
+};
 use crate::{
     arguments::Similar,
     failure::Failure,
@@ -61,11 +64,12 @@ fn compare_texts(
     let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
     let pooling = Pooling::open(&encoder.opened.path)?;
     let (mut vectors, mut traces) = (vec![], vec![]);
-    let encoded = encoder.encode(texts)?;
-    for ((number, text), encoded) in (1..).zip(texts).zip(&encoded) {
-        let tokens = encoded.ids.len();
-        InputError::expect_room(number, text, tokens, encoder.model.context(), 0)?;
+    let (whole, most) = (encoder.encode(texts)?, pooling.most_tokens(&encoder.model));
+    if !options.quiet {
+        let longer = whole.iter().filter(|text| text.ids.len() > most).count();
+        warn_of_longer(longer, texts.len(), most);
     }
+    let encoded: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
     for (texts, encoded) in texts.chunks(BATCH).zip(encoded.chunks(BATCH)) {
         let read = encoder.read(texts, encoded, shown.is_wanted())?;
         for ((states, trace), text) in read.into_iter().zip(encoded) {
@@ -164,7 +168,7 @@ fn compare_word(
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
     let opened = pretrained::find(&options.model.model, options.quiet)?;
-    let model = opened.model(options.model.storage())?;
+    let model = pretrained::model(&opened, options.model.storage(), options.quiet)?;
     let found = (1..)
         .zip(texts)
         .map(|(number, text)| find(options, &opened, &model, number, text, word));

@@ -56,6 +56,9 @@ impl Model {
             let prefix = options.prefix.as_deref().unwrap_or_default();
             let storage = options.weights.storage();
             let model = TextToText::read(pretrained::find(&name, options.quiet)?, storage, prefix)?;
+            if let Some(ignored) = model.ignored().filter(|_| !options.quiet) {
+                output::warn(&ignored);
+            }
             return Ok(Self::Pretrained(Box::new(model)));
         }
         for (option, given) in [
@@ -85,8 +88,14 @@ impl Model {
 fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     let mut model = Model::open(options, device)?;
     let mut settings = options.search.over(&model.settings());
-    if let Model::Own(translator) = &model {
-        models::expect_room(&translator.description().model, &settings)?;
+    match (&model, options.search.max_length()) {
+        (Model::Own(translator), _) => {
+            models::expect_room(&translator.description().model, &settings)?;
+        }
+        (Model::Pretrained(_), Some(longest)) => {
+            settings.max_length = TextToText::at_most(longest);
+        }
+        (Model::Pretrained(_), None) => {}
     }
     settings.n_best = options.n_best.unwrap_or(1);
     if settings.n_best > settings.beam {

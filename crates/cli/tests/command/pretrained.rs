@@ -105,6 +105,22 @@ fn text_is_written_the_same_every_time() {
                 .starts_with("w1 w2 w3")
         );
     }
+    // The folder's own settings hold where no option says otherwise.
+    let own = Path::new(&model).join("generation_config.json");
+    fs::write(&own, r#"{"do_sample": true, "top_k": 1}"#).unwrap();
+    let (greedy, _) = write(&["--temperature", "0"]);
+    assert_eq!(write(&[]).0, greedy);
+    assert_ne!(write(&["--top-k", "0", "--seed", "7"]).0, greedy);
+    fs::write(&own, r#"{"do_sample": true, "top_p": 7}"#).unwrap();
+    let refused = regard()
+        .args(["generate", "--model", &model, "w1"])
+        .assert()
+        .code(1);
+    let told = stderr(&refused);
+    assert!(
+        told.contains("generation_config.json") && told.contains("top_p"),
+        "{told}"
+    );
 }
 
 /// The same words for no text, whatever the command.
@@ -449,16 +465,19 @@ fn a_long_text_of_several_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (reads, writes) = (model("bert", folder.path()), model("gpt2", folder.path()));
     let long = "w7 ".repeat(200);
-    for (command, model) in [
-        ("embed", &reads),
-        ("similar", &reads),
-        ("fill", &reads),
-        ("generate", &writes),
-    ] {
+    for (command, model) in [("fill", &reads), ("generate", &writes)] {
         let texts = ["w1 [MASK]", "w2 [MASK]", &long, "w3 [MASK]"];
         let mut regard = regard();
         regard.args([command, "--model", model]).args(texts);
         refused_command(&mut regard, 1, ["text 3", "w7 w7", "has 20"]);
+    }
+    for command in ["embed", "similar"] {
+        let done = regard()
+            .args([command, "--model", &reads, "w1", &long])
+            .assert()
+            .success();
+        let told = "1 of 2 texts has more than 16 tokens; only the first 16 are read";
+        assert!(stderr(&done).contains(told), "{}", stderr(&done));
     }
     let texts = ["w1 [MASK]", &long];
     let done = regard()
@@ -606,6 +625,26 @@ fn encoder_decoders_translate() {
         assert!(fs::read_to_string(page).unwrap().contains("w3"));
         assert!(fs::read_to_string(figure).unwrap().contains("w3"));
     }
+}
+
+/// Where the folder or the command line states a length, that of the source does not limit it.
+#[test]
+fn a_stated_length_holds_for_every_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("t5", folder.path());
+    let settings = json!({"max_new_tokens": 30, "min_new_tokens": 60, "bad_words_ids": [[0], [2]], "do_sample": true});
+    let path = Path::new(&model).join("generation_config.json");
+    fs::write(path, settings.to_string()).unwrap();
+    let written = |more: &[&str]| {
+        let arguments = ["translate", "--model", &model, "w1 w2"];
+        let done = regard().args(arguments).args(more).assert().success();
+        (stdout(&done).split_whitespace().count(), stderr(&done))
+    };
+    let (words, told) = written(&[]);
+    assert_eq!(words, 30);
+    assert!(told.contains("do_sample"), "{told}");
+    assert_eq!(written(&["--max-length", "45"]).0, 45);
+    assert_eq!(written(&["--max-length", "12"]).0, 12);
 }
 
 #[test]

@@ -208,6 +208,68 @@ fn vectors_and_cosines_come_with_what_was_looked_at() {
     );
 }
 
+/// The modules beside a model, and the most tokens of a text, against numbers of sentence-transformers.
+#[test]
+fn vectors_are_those_of_sentence_transformers() {
+    let folder = tempdir().unwrap();
+    let model = model("bert-sentence", folder.path());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/sentence");
+    for name in ["1_Pooling", "2_Dense"] {
+        fs::create_dir(Path::new(&model).join(name)).unwrap();
+    }
+    for name in [
+        "modules.json",
+        "sentence_bert_config.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/pytorch_model.bin",
+    ] {
+        let to = Path::new(&model).join(name);
+        fs::copy(golden.join("labse").join(name), to).unwrap();
+    }
+    let golden: Value =
+        serde_json::from_slice(&fs::read(golden.join("vectors.json")).unwrap()).unwrap();
+    let texts = golden["texts"].as_array().unwrap().iter();
+    let texts: Vec<&str> = texts.map(|text| text.as_str().unwrap()).collect();
+    let vectors = &golden["cases"]["labse"]["vectors"];
+    let numbers = |vector: &Value| -> Vec<f64> {
+        let numbers = vector.as_array().unwrap().iter();
+        numbers.map(|x| x.as_f64().unwrap()).collect()
+    };
+    let told = "3 of 4 texts have more than 6 tokens; only the first 6 are read";
+    let done = regard()
+        .args(["embed", "--model", &model])
+        .args(&texts)
+        .assert()
+        .success();
+    assert_eq!(stderr(&done).matches(told).count(), 1, "{}", stderr(&done));
+    for (line, expected) in stdout(&done).lines().zip(vectors.as_array().unwrap()) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let (found, expected) = (numbers(&line["vector"]), numbers(expected));
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
+    }
+    let done = regard()
+        .args(["similar", "--json", "--model", &model])
+        .args(&texts)
+        .assert()
+        .success();
+    assert_eq!(stderr(&done).matches(told).count(), 1, "{}", stderr(&done));
+    let line: Value = serde_json::from_str(&stdout(&done)).unwrap();
+    let [a, b] = [0usize, 3].map(|text| numbers(&vectors[text]));
+    // They have the length 1.
+    let product: f64 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
+    let cosine = line["cosines"][0][3].as_f64().unwrap();
+    assert!((cosine - product).abs() < 1e-4, "{cosine} {product}");
+    for command in ["embed", "similar"] {
+        let quiet = [command, "--quiet", "--model", &model];
+        let done = regard().args(quiet).args(&texts).assert().success();
+        assert!(!stderr(&done).contains("tokens"), "{}", stderr(&done));
+    }
+}
+
 #[test]
 fn texts_and_words_are_compared() {
     let folder = tempdir().unwrap();
@@ -480,13 +542,18 @@ fn a_million_characters_are_read() {
         "was?",
     ]);
     assert!(line["windows"].as_u64().unwrap() > 10_000, "{line}");
-    refused_command(
-        regard()
-            .args(["similar", "--model", &sentences])
-            .write_stdin(format!("{long}\n{long}\n")),
-        1,
-        ["context of 16"],
-    );
+    for command in ["embed", "similar"] {
+        let done = regard()
+            .args([command, "--model", &sentences])
+            .write_stdin(format!("{long}\nriver\n{long}\n"))
+            .assert()
+            .success();
+        assert!(
+            stderr(&done).contains("2 of 3 texts have more than 16 tokens"),
+            "{}",
+            stderr(&done)
+        );
+    }
     let all = json(&["evaluate", "--model", &writes, "--text", &context]);
     // The words, the last one cut off, and [SEP].
     assert_eq!(all["tokens"].as_u64(), Some((1u64 << 20).div_ceil(6) + 1));

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, rc::Rc};
 
 use rayon::prelude::*;
 
-use super::BeamConfig;
+use super::{BeamConfig, Stopping};
 use crate::{generator::Stepper, vocabulary::Vocabulary};
 
 /// One translation.
@@ -18,8 +18,10 @@ pub struct Hypothesis {
     pub score: f64,
     /// One row of weights over the source per token, `</s>` included; empty without attention.
     pub weights: Vec<Vec<f32>>,
-    /// False when the length limit cut it before `</s>`.
+    /// False when the length limit cut it before `</s>`, or forced `</s>` upon it.
     pub finished: bool,
+    /// The token that ended it, if one did.
+    pub end: Option<u32>,
 }
 
 impl Hypothesis {
@@ -31,6 +33,7 @@ impl Hypothesis {
             score: 0.0,
             weights: vec![],
             finished: true,
+            end: None,
         }
     }
 }
@@ -64,8 +67,18 @@ pub fn beam_search<S: Stepper + ?Sized>(
     config: &BeamConfig,
 ) -> Vec<Vec<Hypothesis>> {
     let width = config.size.max(1);
+    let stopping = match width {
+        1 => Stopping::Shrinking,
+        _ => config.stopping,
+    };
     let marks = stepper.vocabulary();
     let ends = stepper.ends();
+    // How many candidates a sentence needs of which so many hypotheses have ended. A beam that keeps its width is whole even if
+    // each of its hypotheses can end.
+    let needed = |ended: usize| match stopping {
+        Stopping::Shrinking => width - ended,
+        _ => width.saturating_mul(1 + ends.len().max(1)),
+    };
     let sentences = source_lengths.len();
     let mut finished: Vec<Vec<Hypothesis>> = (0..sentences).map(|_| vec![]).collect();
     let penalized = config.coverage_penalty != 0.0;
@@ -99,7 +112,7 @@ pub fn beam_search<S: Stepper + ?Sized>(
         let likely = likely_tokens(&log_probabilities, vocabulary, &marks, |row| {
             let beam = &live[row];
             let forbidden = forbidden_tokens(beam, config.no_repeat_ngram);
-            (width - finished[beam.sentence].len(), forbidden)
+            (needed(finished[beam.sentence].len()), forbidden)
         });
         let mut next: Vec<Beam> = vec![];
         let mut rows: Vec<usize> = vec![];
@@ -112,18 +125,30 @@ pub fn beam_search<S: Stepper + ?Sized>(
                     .take_while(|b| b.sentence == sentence)
                     .count();
             let limit = config.limit.tokens(source_lengths[sentence]);
-            let room = width - finished[sentence].len();
+            let last = length >= limit;
+            let forced = config.forced_end.filter(|_| last).map(|id| vec![(id, 0.0)]);
             let mut candidates: Vec<Candidate> = vec![];
             for row in start..end {
-                candidates.extend(likely[row].iter().map(|&(token, score)| Candidate {
+                let likely = forced.as_ref().unwrap_or(&likely[row]);
+                candidates.extend(likely.iter().map(|&(token, score)| Candidate {
                     row,
                     token,
                     log_probability: live[row].log_probability + f64::from(score),
                 }));
             }
             candidates.sort_by(better);
-            candidates.truncate(room);
-            for candidate in candidates {
+            candidates.truncate(needed(finished[sentence].len()));
+            let first = next.len();
+            for (place, candidate) in candidates.into_iter().enumerate() {
+                let ends_here = last || ends.contains(&candidate.token);
+                // Those behind the width of the beam are there to go on with; they do not end.
+                let full = match ends_here {
+                    true => place >= width,
+                    false => next.len() - first == width,
+                };
+                if full {
+                    continue;
+                }
                 let parent = &live[candidate.row];
                 let weights = row_weights(candidate.row, source_lengths[sentence]);
                 let mut coverage = parent.coverage.clone();
@@ -141,11 +166,22 @@ pub fn beam_search<S: Stepper + ?Sized>(
                     })),
                     coverage,
                 };
-                if ends.contains(&candidate.token) || length >= limit {
-                    finished[sentence].push(finish(&beam, length, config, &ends));
+                if ends_here {
+                    let ended = finish(&beam, length, config, &ends);
+                    finished[sentence].push(Hypothesis {
+                        finished: ended.finished && forced.is_none(),
+                        ..ended
+                    });
                 } else {
                     rows.push(candidate.row);
                     next.push(beam);
+                }
+            }
+            if stopping != Stopping::Shrinking {
+                let (ended, best) = (&mut finished[sentence], next.get(first));
+                if is_over(ended, best, [length, limit], config) {
+                    next.truncate(first);
+                    rows.truncate(first);
                 }
             }
             start = end;
@@ -161,15 +197,38 @@ pub fn beam_search<S: Stepper + ?Sized>(
         live = next;
     }
     for hypotheses in &mut finished {
-        // Finished hypotheses come before those that were cut. The sort is stable, so ties keep the order of the search.
+        // The sort is stable, so ties keep the order of the search.
         hypotheses.sort_by(|a, b| {
-            b.finished
-                .cmp(&a.finished)
-                .then(b.score.total_cmp(&a.score))
+            let by_end = match stopping {
+                Stopping::Shrinking => b.finished.cmp(&a.finished),
+                _ => Ordering::Equal,
+            };
+            by_end.then(b.score.total_cmp(&a.score))
         });
         hypotheses.truncate(config.n_best.clamp(1, width));
     }
     finished
+}
+
+/// Keeps as many of the best hypotheses that have `ended` as the beam is wide, and says whether that ends the search; `best` is the
+/// likeliest that has not ended, after `length` tokens of at most `limit`.
+fn is_over(
+    ended: &mut Vec<Hypothesis>,
+    best: Option<&Beam>,
+    [length, limit]: [usize; 2],
+    config: &BeamConfig,
+) -> bool {
+    ended.sort_by(|a, b| b.score.total_cmp(&a.score));
+    ended.truncate(config.size);
+    let (Some(best), Some(worst)) = (best, ended.get(config.size - 1)) else {
+        return best.is_none();
+    };
+    let length = match config.stopping {
+        Stopping::Early => return true,
+        Stopping::Never if config.length_penalty > 0.0 => limit,
+        _ => length,
+    };
+    config.rank(best.log_probability, length, &best.coverage) <= worst.score
 }
 
 /// Higher probability first; ties by row and token, so that the order is always the same.
@@ -233,11 +292,15 @@ fn best_tokens(
 
 /// Tokens that would complete an n-gram that the hypothesis already has.
 fn forbidden_tokens(beam: &Beam, n: usize) -> Vec<u32> {
-    if n == 0 {
-        return vec![];
+    match n {
+        0 => vec![],
+        n => repeating(&past(beam).0, n),
     }
-    let tokens = past(beam).0;
-    if tokens.len() + 1 < n {
+}
+
+/// Tokens that would complete an n-gram that `tokens` already have; none for n-grams of 0.
+pub(crate) fn repeating(tokens: &[u32], n: usize) -> Vec<u32> {
+    if n == 0 || tokens.len() + 1 < n {
         return vec![];
     }
     let suffix = &tokens[tokens.len() + 1 - n..];
@@ -264,10 +327,7 @@ fn past(beam: &Beam) -> (Vec<u32>, Vec<Vec<f32>>) {
 
 fn finish(beam: &Beam, length: usize, config: &BeamConfig, ends: &[u32]) -> Hypothesis {
     let (mut tokens, mut weights) = past(beam);
-    let finished = tokens.last().is_some_and(|last| ends.contains(last));
-    if finished {
-        tokens.pop();
-    }
+    let end = tokens.pop_if(|last| ends.contains(last));
     if weights.iter().all(Vec::is_empty) {
         weights.clear();
     }
@@ -276,6 +336,7 @@ fn finish(beam: &Beam, length: usize, config: &BeamConfig, ends: &[u32]) -> Hypo
         log_probability: beam.log_probability,
         score: config.rank(beam.log_probability, length, &beam.coverage),
         weights,
-        finished,
+        finished: end.is_some(),
+        end,
     }
 }

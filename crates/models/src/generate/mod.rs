@@ -5,15 +5,18 @@
 //! `log P(Y) / lp(Y) + cp(Y)`, `lp = ((5 + |Y|) / 6)^α`, `cp = β Σ_i log min(Σ_j p_ij, 1)`.
 //!
 //! A beam of 1 is greedy search. Finished hypotheses leave the beam, which shrinks by their number
-//! (Bahdanau 2014's decoder); the search ends when the beam is empty or the length limit is reached.
+//! (Bahdanau 2014's decoder); the search ends when the beam is empty or the length limit is reached. Models that others have
+//! trained are ranked and searched as in transformers: [`LengthPenalty::Power`] and the other ways of [`Stopping`].
 
 mod beam;
 mod penalty;
 mod sample;
 mod tree;
 
+pub(crate) use beam::repeating;
 pub use beam::{Hypothesis, beam_search};
-pub use penalty::{BeamConfig, LengthLimit};
+pub use penalty::{BeamConfig, LengthLimit, LengthPenalty, Stopping};
+pub(crate) use sample::penalize;
 pub use sample::{Prompt, SampleConfig, SampleEnd, SampleError, Sampled, sample};
 pub use tree::{Proposal, Recorder, SearchTree};
 
@@ -110,8 +113,7 @@ impl Prepared {
         let mut recorder = Recorder::new(stepper);
         let found = beam_search(&mut recorder, source.keep.lengths(), config);
         let hypotheses = found.into_iter().next().unwrap_or_default();
-        let end = vocabularies.target.end;
-        let texts: Vec<Vec<u32>> = hypotheses.iter().map(|one| one.with_end(end)).collect();
+        let texts: Vec<Vec<u32>> = hypotheses.iter().map(Hypothesis::with_end).collect();
         let tree = recorder.tree(0, &texts, listed);
         (hypotheses, tree)
     }

@@ -378,7 +378,7 @@ fn draw(
 }
 
 /// CTRL's penalty on the tokens `seen`. Gives their scores before it.
-fn penalize(scores: &mut [f32], seen: &[u32], penalty: f64) -> Vec<f32> {
+pub(crate) fn penalize(scores: &mut [f32], seen: &[u32], penalty: f64) -> Vec<f32> {
     let mut own = Vec::with_capacity(seen.len());
     for &token in seen {
         // A prompt may have tokens that the model never writes.

@@ -170,10 +170,9 @@ impl<S: Stepper> Stepper for Recorder<S> {
 }
 
 impl Hypothesis {
-    /// Its tokens with `end`, if it has ended, as [`Recorder::tree`] takes them.
-    pub fn with_end(&self, end: u32) -> Vec<u32> {
-        let end = self.finished.then_some(end);
-        self.tokens.iter().copied().chain(end).collect()
+    /// Its tokens with the one that ended it, as [`Recorder::tree`] takes them.
+    pub fn with_end(&self) -> Vec<u32> {
+        self.tokens.iter().copied().chain(self.end).collect()
     }
 }
 

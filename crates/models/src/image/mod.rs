@@ -52,7 +52,7 @@ pub struct ImageSizes {
     pub channels: usize,
     /// Height and width of an image.
     pub size: [usize; 2],
-    /// The number of classes.
+    /// The number of classes; a single one is there or not.
     pub classes: usize,
 }
 
@@ -63,10 +63,9 @@ impl Sizes for ImageSizes {
     fn check(&self) -> Result<(), ModelError> {
         check_images(self.channels, self.size)?;
         match self.classes {
-            0 | 1 => Err(ModelError(format!(
-                "the number of classes is {}; expected at least 2",
-                self.classes
-            ))),
+            0 => Err(ModelError(
+                "the number of classes is 0; expected at least 1".to_owned(),
+            )),
             _ => Ok(()),
         }
     }

@@ -40,6 +40,9 @@ const DISTILBERT: Names<'static> = Names {
     ignored: &["*position_ids", "vocab_*"],
 };
 
+/// The table of tokens.
+const WORDS: &str = "embeddings.word_embeddings";
+
 /// The keys and names by which the families differ.
 struct Words {
     model: &'static str,
@@ -111,6 +114,7 @@ pub(super) fn bert(folder: &Folder) -> Result<TextEncoderSource, PretrainedError
         },
         _ => plain(purpose),
     })?;
+    with_decoder(folder, &mut source, "cls.predictions.decoder")?;
     let in_head = matches!(
         &source.head,
         Some(Head {
@@ -157,6 +161,7 @@ pub(super) fn roberta_named(
         },
         _ => plain(purpose),
     })?;
+    with_decoder(folder, &mut source, "lm_head.decoder")?;
     Ok(source)
 }
 
@@ -180,6 +185,7 @@ pub(super) fn distilbert(folder: &Folder) -> Result<TextEncoderSource, Pretraine
         },
         _ => plain(purpose),
     })?;
+    with_decoder(folder, &mut source, "vocab_projector")?;
     Ok(source)
 }
 
@@ -234,6 +240,33 @@ fn head(
         head.output = outputs.map(|(name, count)| sizes.linear(name, count));
     }
     Ok(Some(head))
+}
+
+/// Gives the head of masked words the output layer `decoder` if the file has one that does not share the table of tokens, and the
+/// bias of this name, which files may have beside the one that is named without it.
+fn with_decoder(
+    folder: &Folder,
+    source: &mut TextEncoderSource,
+    decoder: &str,
+) -> Result<(), PretrainedError> {
+    let names = source.names;
+    let has = |name: &str| folder.find(name, &names).is_some();
+    let head = source.head.as_mut();
+    let Some(head) = head.filter(|head| head.purpose == Heads::MaskedTokens) else {
+        return Ok(());
+    };
+    let bias = format!("{decoder}.bias");
+    if has(&bias) {
+        head.bias = Some(bias);
+    }
+    if has(&format!("{decoder}.weight")) {
+        let tied = folder.config().flag_or("tie_word_embeddings", true)?;
+        let (table, output) = folder.shared([WORDS, decoder], tied, &names)?;
+        let (model, vocabulary) = (source.stack.sizes.model, source.embedding.tokens.outputs());
+        head.output = output.map(|name| Matrix::linear(name, [model, vocabulary], false));
+        source.embedding.tokens = Matrix::table(table, [vocabulary, model]);
+    }
+    Ok(())
 }
 
 fn purpose(config: &Config) -> Result<Option<Heads>, PretrainedError> {
@@ -321,7 +354,7 @@ fn encoder(
             },
             types: Some(table("token_type", config.size_or("type_vocab_size", 2)?)),
             norm: Some(sizes.norm("embeddings.LayerNorm")),
-            ..EmbeddingSource::new(table("word", vocabulary), positions)
+            ..EmbeddingSource::new(Matrix::table(WORDS, [vocabulary, model]), positions)
         },
         stack: StackSource {
             sizes: Sizes {

@@ -100,8 +100,8 @@ impl ClipImages {
         };
         let tower = Tower::of(folder, &section, &usual)?;
         let sides = [
-            section.size_or("image_size", 224)?,
-            section.size_or("patch_size", 32)?,
+            vit::side(&section, "image_size", 224)?,
+            vit::side(&section, "patch_size", 32)?,
         ];
         let processor = processor(folder)?;
         let outputs = (projected(config)?, vec![]);

@@ -13,6 +13,9 @@ use super::{
 /// The largest size that a configuration may state.
 const LARGEST_SIZE: u64 = 1 << 24;
 
+/// The most labels without names, so that a number alone takes no memory to speak of.
+const MOST_UNNAMED: usize = 1 << 16;
+
 /// A JSON object whose values are read by key and type, with errors that say where they are.
 ///
 /// A key with the value `null` counts as missing. Each `name` of a type has a `name_or`, which gives a default for a missing key;
@@ -195,11 +198,15 @@ impl Config {
     /// many as `num_labels`, which is 2 where it is missing.
     ///
     /// # Errors
-    /// [`PretrainedError::Key`] if a number is missing or a label is no text.
+    /// [`PretrainedError::Key`] if a number is missing or a label is no text, and for more than 65536 labels without names.
     pub fn labels(&self) -> Result<Vec<String>, PretrainedError> {
         const KEY: &str = "id2label";
         let Some(labels) = self.section(KEY)? else {
             let count = self.size_or("num_labels", 2)?;
+            if count > MOST_UNNAMED {
+                let expected = format!("at most {MOST_UNNAMED} without their names in {KEY}");
+                return Err(self.refuse("num_labels", expected));
+            }
             return Ok((0..count).map(|label| format!("LABEL_{label}")).collect());
         };
         let label = |number: usize| match labels.value(&number.to_string()) {
@@ -210,6 +217,16 @@ impl Config {
             0 => Err(self.unexpected(KEY, self.value(KEY), "at least one label")),
             count => (0..count).map(label).collect(),
         }
+    }
+
+    /// The same with the values of the object `defaults` for keys that are missing; a key with the value `null` keeps it.
+    pub(super) fn completed(&self, defaults: &Value) -> Self {
+        let mut completed = self.clone();
+        for (key, value) in defaults.as_object().into_iter().flatten() {
+            let field = completed.fields.entry(key.clone());
+            field.or_insert_with(|| value.clone());
+        }
+        completed
     }
 
     /// An error about the value of a key, for conditions of a family of models: `expected` completes "expected".

@@ -155,6 +155,33 @@ impl Folder {
             .find(|tensor| names.plain(tensor.name) == name)
     }
 
+    /// The names of the table of tokens and of the output layer, without `.weight`; none for an output layer that is the table. Of a
+    /// `tied` model a file may have both with different numbers, which then are two, or only the second, which then is the table:
+    /// so transformers reads them from version 5 on.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read)'s.
+    pub(super) fn shared<'n>(
+        &self,
+        [table, output]: [&'n str; 2],
+        tied: bool,
+        names: &Names<'_>,
+    ) -> Result<(&'n str, Option<&'n str>), PretrainedError> {
+        if !tied {
+            return Ok((table, Some(output)));
+        }
+        let find = |name: &str| self.find(&format!("{name}.weight"), names);
+        Ok(match (find(table), find(output)) {
+            (None, Some(_)) => (output, None),
+            (Some(one), Some(other)) => {
+                let same =
+                    one.shape == other.shape && self.read(one.name)? == self.read(other.name)?;
+                (table, (!same).then_some(output))
+            }
+            _ => (table, None),
+        })
+    }
+
     /// Reads a tensor by its name in the file.
     ///
     /// # Errors

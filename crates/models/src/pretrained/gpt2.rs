@@ -73,13 +73,14 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
     let vocabulary = config.size("vocab_size")?;
     let context = config.size("n_positions")?;
     let tied = config.flag_or("tie_word_embeddings", true)?;
+    let (table, output) = folder.shared(["wte", "lm_head"], tied, &NAMES)?;
     Ok(LanguageModelSource {
         embedding: EmbeddingSource {
             positions: Positions::Table {
                 table: Matrix::table("wpe", [context, model]),
                 first: 0,
             },
-            ..EmbeddingSource::new(Matrix::table("wte", [vocabulary, model]), context)
+            ..EmbeddingSource::new(Matrix::table(table, [vocabulary, model]), context)
         },
         stack: StackSource {
             sizes: Sizes::new(model, heads, heads, head),
@@ -88,7 +89,7 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
             rotations: vec![],
             relative: None,
         },
-        output: (!tied).then(|| Matrix::linear("lm_head", [model, vocabulary], false)),
+        output: output.map(|name| Matrix::linear(name, [model, vocabulary], false)),
         output_scale: 1.0,
         softcap: None,
         names: NAMES,

@@ -4,16 +4,20 @@
 //! | `model_type` | here | told apart |
 //! |---|---|---|
 //! | `vit` | [`VisionTransformer`](crate::image::vit::VisionTransformer) | |
-//! | `deit` | the same | a distillation token with scores of its own; token and position are added up |
+//! | `deit` | the same | a distillation token, with scores of its own or read by none; token and position are added up |
 //! | `resnet` | [`ResNet`](crate::image::resnet::ResNet) | blocks of two 3x3 or of 1x1, 3x3, 1x1 convolutions |
 //!
 //! How pixels become numbers stands in `preprocessor_config.json`, or in `processor_config.json`: size, filter, what is cut out, means and
-//! deviations.
+//! deviations. What is left out, and what a size of one number means, depends on the class of image processors that the file names, or else on
+//! the model's (`Processor`).
 
 use regard_config::AnyConfig;
 use regard_nn::weights::Arrays;
+use serde_json::Value;
 
-use super::{config::Config, error::PretrainedError, folder::Folder, resnet, vit};
+use super::{
+    classify::ClassScores, config::Config, error::PretrainedError, folder::Folder, resnet, vit,
+};
 use crate::image::ImageSizes;
 
 /// The values of `model_type`.
@@ -34,6 +38,8 @@ pub struct ImageModel {
     pub sizes: ImageSizes,
     /// The names of the classes.
     pub labels: Vec<String>,
+    /// What the outputs are.
+    pub scores: ClassScores,
     /// The weights, by their names here.
     pub arrays: Arrays,
     /// How pixels become numbers.
@@ -56,8 +62,8 @@ pub struct ImagePreparation {
 /// How an image gets its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resizing {
-    /// It is stretched to the size.
-    Stretch,
+    /// It is stretched to this height and width, and the middle is cut out.
+    Stretch([usize; 2]),
     /// Its shorter side gets this length, and the middle is cut out.
     Shorter(usize),
     /// Its shorter side gets this length, or less if its longer one would be above the other length.
@@ -93,33 +99,151 @@ impl ImageModel {
     }
 }
 
+/// What a class of image processors does where a file says nothing (transformers 5.24).
+struct Processor {
+    /// Its name, before `ImageProcessor` or `FeatureExtractor`.
+    names: &'static [&'static str],
+    /// The `model_type` that has it where a file names no class.
+    model: &'static str,
+    /// Whether a `size` of one number is height and width (`default_to_square`); if not, it is the length of the shorter side.
+    square: bool,
+    /// `size`, as one number.
+    size: usize,
+    /// `crop_size`, if the middle is cut out.
+    crop: Option<usize>,
+    /// `crop_pct`: what is left of the shorter side of small images, if these are cut out of larger ones.
+    share: Option<f64>,
+    /// `resample`
+    filter: usize,
+    /// `image_mean` and `image_std`
+    numbers: [[f64; 3]; 2],
+}
+
+const VIT: Processor = Processor {
+    names: &["ViT"],
+    model: "vit",
+    square: true,
+    size: 224,
+    crop: None,
+    share: None,
+    filter: 2,
+    numbers: [[0.5; 3]; 2],
+};
+
+const DETR: Processor = Processor {
+    names: &["Detr"],
+    model: "detr",
+    square: false,
+    size: 800,
+    numbers: [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]],
+    ..VIT
+};
+
+/// Those of classifiers, and of models of images and texts.
+static PROCESSORS: [Processor; 5] = [
+    VIT,
+    Processor {
+        names: &["DeiT"],
+        model: "deit",
+        size: 256,
+        crop: Some(224),
+        filter: 3,
+        ..VIT
+    },
+    Processor {
+        names: &["ConvNext"],
+        model: "resnet",
+        square: false,
+        size: LARGE,
+        share: Some(0.875),
+        filter: 3,
+        ..VIT
+    },
+    Processor {
+        names: &["CLIP", "Bit"],
+        model: "clip",
+        square: false,
+        crop: Some(224),
+        filter: 3,
+        numbers: [
+            [0.48145466, 0.4578275, 0.40821073],
+            [0.26862954, 0.26130258, 0.27577711],
+        ],
+        ..VIT
+    },
+    Processor {
+        names: &["Beit"],
+        model: "beit",
+        filter: 3,
+        ..VIT
+    },
+];
+
+/// Images of this size and above are not cut out of larger ones by ConvNext's class.
+const LARGE: usize = 384;
+
+impl Processor {
+    /// The class that a preprocessor's `config` names, or else that of the model in the `folder`.
+    fn of(folder: &Folder, config: &Config) -> Result<&'static Self, PretrainedError> {
+        const KEYS: [&str; 2] = ["image_processor_type", "feature_extractor_type"];
+        let Some(key) = KEYS.into_iter().find(|key| config.has(key)) else {
+            let model = folder.config();
+            let kind = model.text("model_type")?;
+            let found = PROCESSORS.iter().find(|class| class.model == kind);
+            return found.ok_or_else(|| model.refuse("model_type", "a model that reads images"));
+        };
+        let named = config.text(key)?;
+        let ends = ["ImageProcessor", "FeatureExtractor"];
+        let name = ends.into_iter().find_map(|end| named.split_once(end));
+        let found = name.and_then(|(name, _)| {
+            let mut all = PROCESSORS.iter();
+            all.find(|class| class.names.contains(&name))
+        });
+        found.ok_or_else(|| {
+            let names = PROCESSORS.iter().flat_map(|class| class.names);
+            let names: Vec<String> = names.map(|name| format!("{name}{}", ends[0])).collect();
+            config.refuse(key, format!("one of {}", names.join(", ")))
+        })
+    }
+}
+
 impl ImagePreparation {
-    /// Reads the configuration of a preprocessor, and the size of the images that it gives.
+    /// Reads the configuration of the preprocessor in a folder, and the size of the images that it gives.
     pub(super) fn of(
+        folder: &Folder,
         config: &Config,
         channels: usize,
     ) -> Result<(Self, [usize; 2]), PretrainedError> {
-        let (shorter, stretched) = size(config, "size")?;
-        let crop = match config.flag_or("do_center_crop", config.has("crop_size"))? {
-            true => size(config, "crop_size")?.1,
+        let class = Processor::of(folder, config)?;
+        let crop = match config.flag_or("do_center_crop", class.crop.is_some())? {
             false => None,
+            true => match Side::of(config, "crop_size", true, class.crop)? {
+                Side::Both(size) => Some(size),
+                Side::Shorter(_) => return Err(config.refuse("crop_size", "height and width")),
+            },
         };
-        // ConvNext's preprocessor, which ResNet has too: small sizes are cut out of the middle of a larger image.
-        let share = config.positive_or("crop_pct", 0.875)?;
-        let (resizing, size) = match (shorter, stretched, crop) {
-            (Some(shorter), _, Some(crop)) => (Resizing::Shorter(shorter), crop),
-            (Some(shorter), _, None) if shorter < 384 => {
-                let larger = (shorter as f64 / share) as usize;
-                (Resizing::Shorter(larger), [shorter; 2])
+        let found = Side::of(config, "size", class.square, Some(class.size))?;
+        let (resizing, size) = match (found, class.share, crop) {
+            (Side::Both(to), _, crop) => (Resizing::Stretch(to), crop.unwrap_or(to)),
+            (Side::Shorter(side), Some(_), crop) if side >= LARGE => {
+                (Resizing::Stretch([side; 2]), crop.unwrap_or([side; 2]))
             }
-            (Some(shorter), _, None) => (Resizing::Stretch, [shorter; 2]),
-            (None, Some([height, width]), Some(crop)) if height == width => {
-                (Resizing::Shorter(height), crop)
+            (Side::Shorter(side), Some(_), Some(crop)) if crop != [side; 2] => {
+                let expected = format!("that of size ({side}), to which this class cuts images");
+                return Err(config.refuse("crop_size", expected));
             }
-            (None, Some(size), None) => (Resizing::Stretch, size),
-            _ => return Err(config.refuse("size", "a size, or that of the shorter side")),
+            (Side::Shorter(side), Some(share), _) => {
+                let share = config.positive_or("crop_pct", share)?;
+                let larger = (side as f64 / share) as usize;
+                (Resizing::Shorter(larger), [side; 2])
+            }
+            (Side::Shorter(side), None, Some(crop)) => (Resizing::Shorter(side), crop),
+            (Side::Shorter(_), None, None) => {
+                let expected = "true, with crop_size: images of one size";
+                return Err(config.refuse("do_center_crop", expected));
+            }
         };
-        Self::resized(config, channels, resizing, size)
+        Self::resized(config, class, channels, resizing, size)
     }
 
     /// The same for a detector, which reads the whole image in its shape; the size is the largest of its images.
@@ -134,25 +258,26 @@ impl ImagePreparation {
         let (resizing, size) = match section.has("height") {
             true => {
                 let size = [section.size("height")?, section.size("width")?];
-                (Resizing::Stretch, size)
+                (Resizing::Stretch(size), size)
             }
             false => {
-                let shorter = section.size_or(keys[0], 800)?;
+                let shorter = section.size_or(keys[0], DETR.size)?;
                 let longer = section.size_or(keys[1], config.size_or("max_size", 1333)?)?;
                 (Resizing::Within { shorter, longer }, [longer; 2])
             }
         };
-        Self::resized(config, channels, resizing, size)
+        Self::resized(config, &DETR, channels, resizing, size)
     }
 
     /// The rest of a preprocessor's keys.
     fn resized(
         config: &Config,
+        class: &Processor,
         channels: usize,
         resizing: Resizing,
         size: [usize; 2],
     ) -> Result<(Self, [usize; 2]), PretrainedError> {
-        let filter = config.count_or("resample", 2)?;
+        let filter = config.count_or("resample", class.filter)?;
         if !matches!(filter, 2 | 3) {
             return Err(config.refuse("resample", "2 (bilinear) or 3 (bicubic)"));
         }
@@ -162,10 +287,10 @@ impl ImagePreparation {
             return Err(config.refuse("rescale_factor", "1 / 255, with do_rescale"));
         }
         let normalized = config.flag_or("do_normalize", true)?;
-        let numbers = |key: &str, default: f64| {
+        let numbers = |key: &str, usual: [f64; 3], none: f64| {
             let found = match normalized {
-                true => config.floats(key)?,
-                false => vec![default; channels],
+                true => config.floats_or(key, usual.to_vec())?,
+                false => vec![none; channels],
             };
             match found.len() == channels {
                 true => Ok(found.into_iter().map(|number| number as f32).collect()),
@@ -174,11 +299,12 @@ impl ImagePreparation {
                 }
             }
         };
+        let [mean, deviation] = class.numbers;
         let preparation = Self {
             resizing,
             bicubic: filter == 3,
-            mean: numbers("image_mean", 0.0)?,
-            deviation: numbers("image_std", 1.0)?,
+            mean: numbers("image_mean", mean, 0.0)?,
+            deviation: numbers("image_std", deviation, 1.0)?,
         };
         Ok((preparation, size))
     }
@@ -205,22 +331,43 @@ pub(super) fn channels(config: &Config) -> Result<usize, PretrainedError> {
     }
 }
 
-/// The length of the shorter side, or height and width, that a key names.
-fn size(
-    config: &Config,
-    key: &str,
-) -> Result<(Option<usize>, Option<[usize; 2]>), PretrainedError> {
-    if config.value(key).is_some_and(serde_json::Value::is_u64) {
-        return Ok((None, Some([config.size(key)?; 2])));
-    }
-    let Some(section) = config.section(key)? else {
-        return Err(config.refuse(key, "a size in pixels"));
-    };
-    match section.has("shortest_edge") {
-        true => Ok((Some(section.size("shortest_edge")?), None)),
-        false => Ok((
-            None,
-            Some([section.size("height")?, section.size("width")?]),
-        )),
+/// A size as a preprocessor names it.
+enum Side {
+    /// The length of the shorter side.
+    Shorter(usize),
+    /// Height and width.
+    Both([usize; 2]),
+}
+
+impl Side {
+    /// The size that a `key` names, or else the `usual` one; one number is both sides of a `square`, or the length of the shorter one.
+    fn of(
+        config: &Config,
+        key: &str,
+        square: bool,
+        usual: Option<usize>,
+    ) -> Result<Self, PretrainedError> {
+        let one = |side: usize| match square {
+            true => Self::Both([side; 2]),
+            false => Self::Shorter(side),
+        };
+        match (config.value(key), usual) {
+            (None, Some(usual)) => return Ok(one(usual)),
+            (Some(Value::Number(_)), _) => return Ok(one(config.size(key)?)),
+            (Some(Value::Array(_)), _) => {
+                return match config.sizes(key)?[..] {
+                    [height, width] => Ok(Self::Both([height, width])),
+                    _ => Err(config.refuse(key, "height and width")),
+                };
+            }
+            _ => {}
+        }
+        let Some(section) = config.section(key)? else {
+            return Err(config.refuse(key, "a size in pixels"));
+        };
+        Ok(match section.has("shortest_edge") {
+            true => Self::Shorter(section.size("shortest_edge")?),
+            false => Self::Both([section.size("height")?, section.size("width")?]),
+        })
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use regard_kernels::{
     Kind,
     matmul::Storage,
-    stack::{Observer, Product, Stack, State},
+    stack::{LongTexts, Observer, Product, Stack, State},
 };
 
 use super::{
@@ -256,7 +256,24 @@ impl LanguageModel {
 
     /// Begins texts in a state of the blocks.
     pub(super) fn begin_in(&self, state: State) -> Reading<'_> {
-        Reading { model: self, state }
+        let kept = match self.turns_anew(0, usize::MAX) {
+            true => state.rows(),
+            false => 0,
+        };
+        Reading {
+            model: self,
+            state,
+            texts: vec![vec![]; kept],
+        }
+    }
+
+    /// Whether a text that grows from `before` to `after` tokens gets other angles from its beginning on (LongRoPE).
+    fn turns_anew(&self, before: usize, after: usize) -> bool {
+        let mut rotations = self.stack.rotations().iter();
+        rotations.any(|rotation| match &rotation.long {
+            Some(LongTexts::Fixed { beyond, .. }) => before <= *beyond && *beyond < after,
+            _ => false,
+        })
     }
 
     pub(super) fn output(&self) -> &Product {
@@ -280,6 +297,8 @@ impl LanguageModel {
 pub struct Reading<'a> {
     model: &'a LanguageModel,
     state: State,
+    /// The tokens of each row, if the model may have to read them again.
+    texts: Vec<Vec<u32>>,
 }
 
 impl Reading<'_> {
@@ -289,16 +308,45 @@ impl Reading<'_> {
     }
 
     /// Reads more tokens of each row (perhaps none), without an output. `observer` sees every attention that it asks for; a long
-    /// text is read in several passes.
+    /// text is read in several passes, with the numbers of one.
     ///
     /// # Errors
     /// [`InputError`]; nothing of this call was read then.
     pub fn read(
         &mut self,
         texts: &[&[u32]],
-        mut observer: Option<&mut (dyn Observer + Send)>,
+        observer: Option<&mut (dyn Observer + Send)>,
     ) -> Result<(), InputError> {
         self.check(texts)?;
+        let rows = texts.iter().enumerate();
+        let lengths: Vec<usize> = rows
+            .map(|(row, text)| self.state.length(row) + text.len())
+            .collect();
+        self.grow(&lengths)?;
+        self.passes(texts, observer)
+    }
+
+    /// Says how long each row becomes. A row whose tokens thereby get other angles is read again: kept keys have the former ones
+    /// (as `Phi3ForCausalLM.prepare_inputs_for_generation` of transformers 5.24 does).
+    fn grow(&mut self, lengths: &[usize]) -> Result<(), InputError> {
+        let mut again = vec![vec![]; lengths.len()];
+        for (row, &length) in lengths.iter().enumerate() {
+            let before = self.state.expected(row);
+            if self.state.length(row) > 0 && self.model.turns_anew(before, length) {
+                self.state.restart(row);
+                again[row] = std::mem::take(&mut self.texts[row]);
+            }
+        }
+        self.state.expect(lengths);
+        let again: Vec<&[u32]> = again.iter().map(Vec::as_slice).collect();
+        self.passes(&again, None)
+    }
+
+    fn passes(
+        &mut self,
+        texts: &[&[u32]],
+        mut observer: Option<&mut (dyn Observer + Send)>,
+    ) -> Result<(), InputError> {
         let mut done = 0;
         while texts.iter().any(|text| text.len() > done) {
             let parts: Vec<&[u32]> = texts
@@ -330,6 +378,8 @@ impl Reading<'_> {
         each: &mut dyn FnMut(usize, &mut [f32]),
     ) -> Result<(), InputError> {
         self.check(&[text])?;
+        let length = self.state.length(0) + text.len();
+        self.grow(&[length])?;
         let size = self.model.stack.sizes().model;
         for (start, part) in (0..).step_by(PASS).zip(text.chunks(PASS)) {
             let states = self.pass(&[part], None)?;
@@ -362,6 +412,7 @@ impl Reading<'_> {
             let before = self.state.length(row);
             (self.model.embedding).embed(part, &[], before, &mut embedded)?;
         }
+        self.keep(parts.iter().copied());
         let counts: Vec<usize> = parts.iter().map(|part| part.len()).collect();
         let stack = &self.model.stack;
         Ok(expect_valid(stack.forward(
@@ -370,6 +421,11 @@ impl Reading<'_> {
             &counts,
             observer,
         )))
+    }
+
+    fn keep<'t>(&mut self, parts: impl Iterator<Item = &'t [u32]>) {
+        let rows = self.texts.iter_mut().zip(parts);
+        rows.for_each(|(text, part)| text.extend_from_slice(part));
     }
 }
 
@@ -393,6 +449,9 @@ impl CausalModel for LanguageModel {
 
     fn read(&self, texts: &[&[u32]], cache: Kind) -> Result<Box<dyn Stepper + '_>, InputError> {
         let mut reading = self.begin(texts.len(), cache);
+        // The step after them makes each a token longer, and belongs to the prompt.
+        let lengths: Vec<usize> = texts.iter().map(|text| text.len() + 1).collect();
+        reading.state.expect(&lengths);
         reading.read(texts, None)?;
         Ok(Box::new(reading))
     }
@@ -405,12 +464,17 @@ impl Stepper for Reading<'_> {
     }
 
     fn step(&mut self, previous: &[u32], logits: &mut Vec<f32>) -> Option<Vec<f32>> {
+        let rows = 0..previous.len();
+        let lengths: Vec<usize> = rows.map(|row| self.state.length(row) + 1).collect();
+        // They were read before.
+        expect_valid(self.grow(&lengths));
         let mut embedded = vec![];
         for (row, &id) in previous.iter().enumerate() {
             let first = self.state.length(row);
             let done = (self.model.embedding).embed(&[id], &[], first, &mut embedded);
             done.unwrap_or_else(|error| unreachable!("the caller checked: {error}"));
         }
+        self.keep(previous.chunks(1));
         let counts = vec![1; previous.len()];
         let LanguageModel { stack, .. } = self.model;
         let output = self.model.output();
@@ -422,6 +486,9 @@ impl Stepper for Reading<'_> {
 
     fn select(&mut self, rows: &[usize], _same_sources: bool) {
         expect_valid(self.state.select(rows));
+        if !self.texts.is_empty() {
+            self.texts = rows.iter().map(|&row| self.texts[row].clone()).collect();
+        }
     }
 }
 

@@ -9,7 +9,11 @@
 //! | `phi3` | joined matrices, rotary positions on a part of a head |
 //! | `gemma2`, `gemma3_text` | norms with `1 + w` on both sides, GELU gates, embeddings times `√d`, softcaps or query and key norms, windows in most layers |
 
-use regard_kernels::stack::{Block, FeedForward, LongTexts, Norms, Rotation, SelfAttention, Sizes};
+use regard_kernels::{
+    MAX_DIM,
+    stack::{Block, FeedForward, LongTexts, Norms, Rotation, SelfAttention, Sizes},
+};
+use serde_json::json;
 
 use super::{
     config::Config,
@@ -45,7 +49,7 @@ struct Kin {
 
 /// The model of a configuration.
 pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, PretrainedError> {
-    let config = folder.config();
+    let config = &completed(folder.config())?;
     let layers = config.size("num_hidden_layers")?;
     expect_layers(folder, config, "num_hidden_layers", layers)?;
     let kin = kin(config, layers)?;
@@ -64,6 +68,11 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
             return Err(config.refuse("num_attention_heads", expected));
         }
     };
+    if head > MAX_DIM {
+        // Before frequencies are made for each of its features.
+        let expected = format!("heads of at most {MAX_DIM} features, not {head}");
+        return Err(config.refuse("head_dim", expected));
+    }
     let inner = config.size("intermediate_size")?;
     let epsilon = config.positive_or("rms_norm_eps", 1e-6)?;
     let (key, usual) = match kin.gemma {
@@ -155,13 +164,15 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
     let context = (config.size("max_position_embeddings")? as f64 * stretch) as usize;
     let vocabulary = config.size("vocab_size")?;
     let tied = config.flag_or("tie_word_embeddings", kin.gemma)?;
+    let names = if tied { TIED } else { NAMES };
+    let (table, output) = folder.shared(["embed_tokens", "lm_head"], tied, &names)?;
     Ok(LanguageModelSource {
         embedding: EmbeddingSource {
             scale: match kin.gemma {
                 true => (model as f32).sqrt(),
                 false => 1.0,
             },
-            ..EmbeddingSource::new(Matrix::table("embed_tokens", [vocabulary, model]), context)
+            ..EmbeddingSource::new(Matrix::table(table, [vocabulary, model]), context)
         },
         stack: StackSource {
             sizes: Sizes {
@@ -173,16 +184,47 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
             rotations,
             relative: None,
         },
-        output: (!tied).then(|| Matrix::linear("lm_head", [model, vocabulary], false)),
+        output: output.map(|name| Matrix::linear(name, [model, vocabulary], false)),
         output_scale: 1.0,
         softcap: cap("final_logit_softcapping")?,
-        names: if tied { TIED } else { NAMES },
+        names,
     })
 }
 
+/// The configuration with what a missing key means to the family's class in transformers 5.24, where that is not what it means to
+/// Llama's. (A sliding window that is `null` is none.)
+fn completed(config: &Config) -> Result<Config, PretrainedError> {
+    let defaults = match config.text("model_type")? {
+        "mistral" => json!({"num_key_value_heads": 8, "sliding_window": 4096}),
+        "qwen2" => json!({
+            "num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28,
+        }),
+        "qwen3" => json!({
+            "num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "max_window_layers": 28,
+        }),
+        "phi3" => json!({"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}),
+        "gemma2" => json!({
+            "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+            "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        }),
+        "gemma3_text" => json!({
+            "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+            "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+        }),
+        _ => json!({}),
+    };
+    Ok(config.completed(&defaults))
+}
+
 fn kin(config: &Config, layers: usize) -> Result<Kin, PretrainedError> {
+    const BOTH_WAYS: &str = "use_bidirectional_attention";
     let kind = config.text("model_type")?;
     let gemma = kind.starts_with("gemma");
+    if gemma && config.flag_or(BOTH_WAYS, false)? {
+        let expected =
+            "false: a Gemma whose tokens see those after them (EmbeddingGemma) is not supported";
+        return Err(config.refuse(BOTH_WAYS, expected));
+    }
     let attention_bias = config.flag_or("attention_bias", false)?;
     let biases = match kind {
         "qwen2" => [true, false, false],
@@ -243,7 +285,13 @@ fn rotation_of(
         true => "sliding_attention",
         false => "full_attention",
     };
-    if kin.gemma && window && config.has("rope_local_base_freq") {
+    // Newer files have a section for each type of layer instead.
+    let own = match config.section("rope_parameters")? {
+        Some(sections) => sections.section(layer)?,
+        None => None,
+    };
+    let own = own.is_some_and(|own| own.has("rope_theta"));
+    if kin.gemma && window && !own && config.has("rope_local_base_freq") {
         let base = base_of(config, "rope_local_base_freq")?;
         return plain(config, base, head);
     }

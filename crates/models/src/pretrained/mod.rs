@@ -10,7 +10,7 @@
 //! | reads text | [`TextEncoder`] | |
 //! | classes of texts and of words | [`TextEncoder::classes`], [`entities`] | |
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
-//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `1_Pooling/config.json`, `modules.json` |
+//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `modules.json` and the folders that it names, `sentence_bert_config.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
 //! | finds objects in images | [`DetectorModel`] | the same |
@@ -47,6 +47,7 @@ mod look;
 mod pooling;
 mod resnet;
 mod rotary;
+mod sampling;
 mod searching;
 mod seq2seq;
 mod source;
@@ -76,6 +77,7 @@ pub use images::{ImageModel, ImagePreparation, Resizing, holds_images};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};
 pub use pooling::{Pooling, cosine, normalize};
+pub use sampling::sampling;
 pub use searching::{Searching, WritingRules};
 pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
 pub use source::{BucketSource, Matrix, Norm, StackSource};

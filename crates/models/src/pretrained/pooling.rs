@@ -2,78 +2,378 @@
 
 use std::path::Path;
 
-use super::{config::Config, encoder::TextEncoder, error::PretrainedError, json};
+use regard_kernels::{
+    simd,
+    stack::{Activation, Product},
+};
+use serde::Deserialize;
+use serde_json::Value;
 
-/// How the states of a text's tokens become one vector, as sentence-transformers has it. A model that makes a vector itself
-/// ([`TextEncoder::vector`]) is not pooled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use super::{
+    config::Config,
+    encoder::TextEncoder,
+    error::PretrainedError,
+    families,
+    folder::{Folder, Names},
+    json::{LARGEST_SETTINGS, json},
+    source::{Expected, Matrix},
+};
+use crate::generator::expect_valid;
+
+/// How the states of a text's tokens become one vector, as sentence-transformers has it: they are pooled in one way or in several,
+/// whose vectors are put side by side, and the vector goes through layers `φ(W x + b)` and is given the length 1, in the order of
+/// `modules.json`. A model that makes a vector itself ([`TextEncoder::vector`]) is not pooled.
+///
+/// Texts are cut to [`most_tokens`](Self::most_tokens) before the model reads them:
+///
+/// ```no_run
+/// use regard_models::pretrained::{Folder, Input, Pooling, TextEncoder, Tokenizer};
+///
+/// let folder = Folder::open("all-MiniLM-L6-v2")?;
+/// let (model, tokenizer) = (TextEncoder::open(&folder, None)?, Tokenizer::open(folder.path())?);
+/// let pooling = Pooling::open(folder.path())?;
+/// let text = tokenizer.encode("How are you?", true)?.truncated(pooling.most_tokens(&model));
+/// let input = Input { ids: &text.ids, ..Default::default() };
+/// let states = model.states(&[input], None)?;
+/// let vector = pooling.vector(&model, &text.ids, &states[0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
 pub struct Pooling {
-    first: bool,
-    normalized: bool,
+    ways: Vec<Way>,
+    /// What the vector goes through, in this order.
+    after: Vec<Step>,
+    /// The most tokens of a text that a file states.
+    most: Option<usize>,
+}
+
+/// One vector of the states of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    First,
+    Last,
+    /// The largest number of each feature.
+    Largest,
+    Mean,
+    /// The sum divided by the root of its length.
+    Root,
+    /// The mean in which token `i`, counted from 1, has the weight `i`.
+    Weighted,
+}
+
+/// The value of `pooling_mode`, and the flag of older files: several of these are in this order.
+const WAYS: [(&str, &str, Way); 6] = [
+    ("cls", "pooling_mode_cls_token", Way::First),
+    ("max", "pooling_mode_max_tokens", Way::Largest),
+    ("mean", "pooling_mode_mean_tokens", Way::Mean),
+    (
+        "mean_sqrt_len_tokens",
+        "pooling_mode_mean_sqrt_len_tokens",
+        Way::Root,
+    ),
+    (
+        "weightedmean",
+        "pooling_mode_weightedmean_tokens",
+        Way::Weighted,
+    ),
+    ("lasttoken", "pooling_mode_lasttoken", Way::Last),
+];
+
+/// What follows the pooling.
+#[derive(Debug, Clone)]
+enum Step {
+    /// `φ(W x + b)`
+    Dense(Product, InPlace),
+    /// `x / |x|`
+    Normalize,
+}
+
+/// `φ`, in place.
+type InPlace = fn(&mut [f32]);
+
+/// The activations of a dense module: the classes of PyTorch.
+const ACTIVATIONS: [(&str, InPlace); 5] = [
+    ("Identity", |_| ()),
+    ("Tanh", simd::tanh_in_place),
+    ("Sigmoid", simd::sigmoid_in_place),
+    ("ReLU", |x| Activation::Relu.apply(x)),
+    ("GELU", |x| Activation::Gelu.apply(x)),
+];
+
+/// An entry of `modules.json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Module {
+    /// The name of its class.
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    path: String,
+}
+
+impl Module {
+    /// Its class, of those of sentence-transformers.
+    pub(super) fn kind(&self) -> Option<&str> {
+        let name = self.kind.strip_prefix("sentence_transformers.")?;
+        name.rsplit('.').next()
+    }
+
+    /// The name of its folder, empty for that of the model. `None` for a name that could lead elsewhere.
+    pub(super) fn folder(&self) -> Option<&str> {
+        let path = self.path.as_str();
+        let plain = Path::new(path).file_name().is_some_and(|it| it == path);
+        (path.is_empty() || (plain && !path.contains('\\'))).then_some(path)
+    }
 }
 
 impl Pooling {
-    /// Of a folder: `1_Pooling/config.json` (the mean, or the state of the first token); the mean where there is no such file.
-    /// `modules.json` says whether vectors have length 1; without this file they have.
+    /// Of a model's folder, with the modules of `modules.json` and what their folders have. Without this file: as
+    /// `1_Pooling/config.json` says, or else the mean, of length 1.
     ///
     /// # Errors
-    /// [`PretrainedError`] for another way of pooling, or files that cannot be read.
+    /// [`PretrainedError`] for a module other than `Transformer`, `Pooling`, `Dense` and `Normalize`, or in another order, for a way of
+    /// pooling or an activation that is not known, and for files that cannot be read.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
         let folder = folder.as_ref();
-        let (file, modules) = (
-            folder.join("1_Pooling/config.json"),
-            folder.join("modules.json"),
-        );
+        let list = folder.join("modules.json");
         let mut pooling = Self {
-            first: false,
-            normalized: true,
+            ways: vec![Way::Mean],
+            after: vec![],
+            most: most_tokens(folder)?,
         };
-        if file.exists() {
-            let config = Config::read_file(&file)?;
-            pooling.first = config.flag_or("pooling_mode_cls_token", false)?;
-            let mean = config.flag_or("pooling_mode_mean_tokens", !pooling.first)?;
-            if mean == pooling.first {
-                let expected =
-                    "either the mean or the first token; other ways of pooling are not supported";
-                return Err(config.refuse("pooling_mode_mean_tokens", expected));
+        if !list.exists() {
+            let file = folder.join("1_Pooling/config.json");
+            if file.exists() {
+                pooling.ways = ways(&Config::read_file(file)?)?;
             }
+            pooling.after.push(Step::Normalize);
+            return Ok(pooling);
         }
-        if modules.exists() {
-            let list = json::json(&modules, json::LARGEST_LIST)?;
-            let list: serde_json::Value = list;
-            let kinds = list.as_array().into_iter().flatten();
-            pooling.normalized = kinds
-                .filter_map(|module| module["type"].as_str())
-                .any(|kind| kind.ends_with("Normalize"));
+        let modules: Vec<Module> = json(&list, LARGEST_SETTINGS)?;
+        let mut width = None;
+        for (place, module) in modules.iter().enumerate() {
+            let refused = |found: &str, expected: &str| {
+                let problem = format!("module {place}: found {found}; expected {expected}");
+                PretrainedError::malformed(&list, problem)
+            };
+            let Some(path) = module.folder() else {
+                let found = format!("path {:?}", module.path);
+                return Err(refused(&found, "the name of a folder beside this file"));
+            };
+            let at = folder.join(path);
+            match (place, module.kind()) {
+                (0, Some("Transformer")) if path.is_empty() => {}
+                (0, Some("Transformer")) => {
+                    let found = format!("path {path:?}");
+                    return Err(refused(&found, "\"\", the model's own folder"));
+                }
+                (1, Some("Pooling")) => {
+                    pooling.ways = ways(&Config::read_file(at.join("config.json"))?)?;
+                }
+                (1.., Some("Dense")) => {
+                    let inputs = match width {
+                        Some(width) => width,
+                        None => vector_size(folder, pooling.ways.len())?,
+                    };
+                    let (step, outputs) = dense(&at, inputs)?;
+                    width = Some(outputs);
+                    pooling.after.push(step);
+                }
+                (1.., Some("Normalize")) => {
+                    let file = at.join("config.json");
+                    // The model's own configuration is none of a module.
+                    if !path.is_empty() && file.exists() {
+                        expect_vectors(&Config::read_file(file)?)?;
+                    }
+                    pooling.after.push(Step::Normalize);
+                }
+                _ => {
+                    let found = format!("type {:?}", module.kind);
+                    let expected = "Transformer, Pooling, and then Dense and Normalize in any order, \
+                                    of sentence_transformers; others are not supported";
+                    return Err(refused(&found, expected));
+                }
+            }
         }
         Ok(pooling)
     }
 
+    /// The most tokens of a text, special ones included: what is beyond them sentence-transformers leaves out
+    /// ([`Encoding::truncated`](super::Encoding::truncated)). It is the `max_seq_length` of `sentence_bert_config.json`, or else the
+    /// `model_max_length` of `tokenizer_config.json`, and never more than the model's context.
+    pub fn most_tokens(&self, model: &TextEncoder) -> usize {
+        let context = model.context();
+        self.most.map_or(context, |most| most.min(context))
+    }
+
     /// The vector of a text from its tokens and their states `[tokens, model]`.
+    ///
+    /// # Panics
+    /// If the `model` is another than that of the folder, and its vectors are of another size than a dense module expects.
     pub fn vector(&self, model: &TextEncoder, ids: &[u32], states: &[f32]) -> Vec<f32> {
         let vector = model.vector(ids, states);
-        let mut vector = vector.unwrap_or_else(|| self.pooled(model.size(), states));
-        if self.normalized {
-            normalize(&mut vector);
+        let mut vector = vector.unwrap_or_else(|| {
+            let ways = self.ways.iter();
+            ways.flat_map(|way| way.pool(model.size(), states))
+                .collect()
+        });
+        for step in &self.after {
+            match step {
+                Step::Normalize => normalize(&mut vector),
+                Step::Dense(product, activation) => {
+                    vector = expect_valid(product.forward(&vector, 1));
+                    activation(&mut vector);
+                }
+            }
         }
         vector
     }
+}
 
-    fn pooled(&self, size: usize, states: &[f32]) -> Vec<f32> {
-        let mut vector = vec![0.0f32; size];
-        let used = if self.first {
-            &states[..size.min(states.len())]
-        } else {
-            states
+impl Way {
+    /// The vector of `states [tokens, size]`; zeros if there are none.
+    fn pool(self, size: usize, states: &[f32]) -> Vec<f32> {
+        let rows: Vec<&[f32]> = states.chunks_exact(size).collect();
+        let used = match self {
+            Self::First => &rows[..rows.len().min(1)],
+            Self::Last => &rows[rows.len().saturating_sub(1)..],
+            _ => &rows[..],
         };
-        let count = used.len() / size;
-        for state in used.chunks_exact(size) {
-            vector.iter_mut().zip(state).for_each(|(sum, x)| *sum += x);
+        let mut vector = vec![0.0f32; size];
+        if let (Self::Largest, [first, others @ ..]) = (self, used) {
+            vector.copy_from_slice(first);
+            for row in others {
+                let both = vector.iter_mut().zip(*row);
+                both.for_each(|(largest, x)| *largest = largest.max(*x));
+            }
+            return vector;
         }
-        let factor = 1.0 / count.max(1) as f32;
+        let mut weights = 0.0f32;
+        for (place, row) in (1u32..).zip(used) {
+            let weight = if self == Self::Weighted {
+                place as f32
+            } else {
+                1.0
+            };
+            weights += weight;
+            let both = vector.iter_mut().zip(*row);
+            both.for_each(|(sum, x)| *sum += weight * x);
+        }
+        if self == Self::Root {
+            weights = weights.sqrt();
+        }
+        let factor = 1.0 / weights.max(1.0);
         vector.iter_mut().for_each(|x| *x *= factor);
         vector
     }
+}
+
+/// The ways of pooling of a configuration.
+fn ways(config: &Config) -> Result<Vec<Way>, PretrainedError> {
+    const KEY: &str = "pooling_mode";
+    let names = match config.value(KEY) {
+        Some(Value::Array(_)) => config.texts(KEY)?,
+        Some(_) => vec![config.text(KEY)?.to_owned()],
+        None => {
+            let mut ways = vec![];
+            for (_, flag, way) in WAYS {
+                if config.flag_or(flag, false)? {
+                    ways.push(way);
+                }
+            }
+            // As sentence-transformers has it.
+            if ways.is_empty() {
+                ways.push(Way::Mean);
+            }
+            return Ok(ways);
+        }
+    };
+    let known = |name: &String| WAYS.iter().find(|(known, ..)| known == name);
+    let ways: Option<Vec<Way>> = names.iter().map(|name| Some(known(name)?.2)).collect();
+    ways.filter(|ways| !ways.is_empty()).ok_or_else(|| {
+        let known = WAYS.map(|(name, ..)| name).join(", ");
+        config.refuse(KEY, format!("one of {known}, or a list of them"))
+    })
+}
+
+/// The size of the vectors of a model's folder, of each of several `ways`; its weights are not read.
+fn vector_size(folder: &Path, ways: usize) -> Result<usize, PretrainedError> {
+    let folder = Folder::open(folder)?;
+    match families::of(&folder)?.encoder {
+        Some(source) => {
+            let source = source(&folder)?;
+            let own = source.vector.map(|vector| vector.projection.outputs());
+            Ok(own.unwrap_or(ways * source.stack.sizes.model))
+        }
+        None => {
+            let expected = "a family of encoders, such as bert";
+            Err(folder.config().refuse("model_type", expected))
+        }
+    }
+}
+
+/// The dense module of a folder for vectors of `inputs` numbers, and the size of those that it makes.
+fn dense(folder: &Path, inputs: usize) -> Result<(Step, usize), PretrainedError> {
+    let folder = Folder::open(folder)?;
+    let config = folder.config();
+    expect_vectors(config)?;
+    if config.size("in_features")? != inputs {
+        let expected = format!("{inputs}, the size of the vectors before this module");
+        return Err(config.refuse("in_features", expected));
+    }
+    if config.flag_or("use_residual", false)? {
+        let expected = "false; a residual connection is not supported";
+        return Err(config.refuse("use_residual", expected));
+    }
+    let name = config.text_or("activation_function", "torch.nn.Tanh")?;
+    let class = name
+        .strip_prefix("torch.nn.")
+        .and_then(|name| name.rsplit('.').next());
+    let found = ACTIVATIONS.iter().find(|(known, _)| class == Some(*known));
+    let Some((_, activation)) = found else {
+        let known = ACTIVATIONS.map(|(name, _)| name).join(", ");
+        let expected = format!("one of {known} of torch.nn");
+        return Err(config.refuse("activation_function", expected));
+    };
+    let outputs = config.size("out_features")?;
+    let matrix = Matrix::linear("linear", [inputs, outputs], config.flag_or("bias", true)?);
+    let expected = Expected::default().matrix(Some(&matrix));
+    let weights = expected.weights(&folder, &Names::default())?;
+    let product = matrix.read(&weights, None)?;
+    Ok((Step::Dense(product, *activation), outputs))
+}
+
+/// Checks that a module is one of the vectors of texts, not of the states of tokens.
+fn expect_vectors(config: &Config) -> Result<(), PretrainedError> {
+    const USUAL: &str = "sentence_embedding";
+    for key in ["module_input_name", "module_output_name"] {
+        if config.text_or(key, USUAL)? != USUAL {
+            let expected = format!("{USUAL:?}; others are not supported");
+            return Err(config.refuse(key, expected));
+        }
+    }
+    Ok(())
+}
+
+/// The most tokens of a text that a folder states. sentence-transformers has them in a file of its own, or from version 6 on in the
+/// tokenizer's.
+fn most_tokens(folder: &Path) -> Result<Option<usize>, PretrainedError> {
+    // Older versions named the file by the family.
+    const FAMILIES: [&str; 3] = ["bert", "roberta", "distilbert"];
+    let files = FAMILIES.map(|name| folder.join(format!("sentence_{name}_config.json")));
+    if let Some(file) = files.iter().find(|file| file.exists()) {
+        const KEY: &str = "max_seq_length";
+        let config = Config::read_file(file)?;
+        if config.has(KEY) {
+            return Ok(Some(config.size(KEY)?));
+        }
+    }
+    let file = folder.join("tokenizer_config.json");
+    if !file.exists() {
+        return Ok(None);
+    }
+    // Where there is no limit, 10^30 is written.
+    let most = Config::read_file(file)?.positive_or("model_max_length", f64::INFINITY)?;
+    Ok(Some(most.max(1.0) as usize))
 }
 
 /// Gives a vector the length 1; 0 stays as it is.

@@ -3,6 +3,7 @@
 use regard_kernels::stack::Activation;
 
 use super::{
+    classify::ClassScores,
     config::Config,
     copies::Copies,
     error::PretrainedError,
@@ -175,7 +176,7 @@ pub(super) fn classifier(
 ) -> Result<ImageModel, PretrainedError> {
     let config = folder.config();
     let channels = channels(config)?;
-    let (preparation, size) = ImagePreparation::of(processor, channels)?;
+    let (preparation, size) = ImagePreparation::of(folder, processor, channels)?;
     let network = Residual::of(config)?;
     let mut copies = Copies::default();
     let here = ["conv1", "bn1", "stages"];
@@ -195,6 +196,7 @@ pub(super) fn classifier(
             size,
             classes: labels.len(),
         },
+        scores: ClassScores::of(config, labels.len())?,
         labels,
         arrays: copies.read(folder, &NAMES)?,
         preparation,

@@ -7,6 +7,7 @@ use regard_kernels::{
     matmul::Storage,
     stack::{ChangedHead, Observer, Stack},
 };
+use serde_json::Value;
 
 use super::{
     config::Config,
@@ -18,7 +19,10 @@ use super::{
     source::{Expected, StackSource},
 };
 use crate::{
-    generate::{BeamConfig, Hypothesis, Recorder, SearchTree, beam_search},
+    generate::{
+        BeamConfig, Hypothesis, LengthLimit, LengthPenalty, Recorder, SearchTree, Stopping,
+        beam_search,
+    },
     generator::expect_valid,
 };
 
@@ -47,19 +51,30 @@ pub struct Seq2SeqModel {
 pub struct Writing {
     /// The decoder's first input.
     pub start: u32,
-    /// The token that ends a text.
-    pub end: u32,
-    /// Which tokens may be written.
+    /// The tokens that end a text, the usual one first.
+    pub ends: Vec<u32>,
+    /// Which tokens may be written. A search decides the rules that follow from its configuration.
     pub rules: WritingRules,
-    /// How many hypotheses a search keeps.
-    pub beam: usize,
-    /// The exponent of the length penalty.
-    pub length_penalty: f64,
-    /// No n-gram of this many tokens occurs twice; 0 allows all.
-    pub no_repeat_ngram: usize,
-    /// The most tokens of a text.
+    /// The search. Its limit is the usual one where no file states a length.
+    pub search: BeamConfig,
+    /// The most tokens of a text after its first one, if a file states it.
     pub longest: Option<usize>,
+    /// Keys that transformers obeys, that are set to something, and that are not obeyed here.
+    pub ignored: Vec<&'static str>,
 }
+
+/// Keys that are not obeyed, each with the number with which it has no effect.
+const IGNORED: [(&str, f64); 9] = [
+    ("do_sample", 0.0),
+    ("encoder_no_repeat_ngram_size", 0.0),
+    ("encoder_repetition_penalty", 1.0),
+    ("exponential_decay_length_penalty", 0.0),
+    ("guidance_scale", 1.0),
+    ("num_beam_groups", 1.0),
+    ("penalty_alpha", 0.0),
+    ("sequence_bias", 0.0),
+    ("stop_strings", 0.0),
+];
 
 impl Writing {
     /// That of a folder, for a model with `vocabulary` tokens.
@@ -84,57 +99,101 @@ impl Writing {
                 Err(of(key).refuse(key, expected))
             }
         };
-        let one = |key: &str| match of(key).has(key) {
-            true => {
-                let ids = of(key).ids(key)?;
-                ids.first().map(|&id| known(key, id)).transpose()
-            }
-            false => Ok(None),
+        let many = |key: &str| -> Result<Vec<u32>, PretrainedError> {
+            let ids = of(key).ids_or(key, vec![])?;
+            ids.into_iter().map(|id| known(key, id)).collect()
         };
+        let one =
+            |key: &str| -> Result<Option<u32>, PretrainedError> { Ok(many(key)?.first().copied()) };
         let needed = |key: &str| match one(key)? {
             Some(id) => Ok(id),
             None => Err(of(key).refuse(key, "the id of a token")),
         };
-        let padding = one("pad_token_id")?;
-        let start = match (one("decoder_start_token_id")?, padding) {
+        let start = match (one("decoder_start_token_id")?, one("pad_token_id")?) {
             (Some(start), _) => start,
             (None, Some(padding)) if folder.config().text("model_type")? == "t5" => padding,
             _ => needed("decoder_start_token_id")?,
         };
-        let end = needed("eos_token_id")?;
-        let mut banned: Vec<u32> = padding.into_iter().filter(|&id| id != end).collect();
-        let key = "bad_words_ids";
-        if let Some(words) = of(key).value(key) {
-            let words = words.as_array().map(Vec::as_slice).unwrap_or_default();
-            // A word of several tokens is not forbidden by one of them.
-            let single = words
-                .iter()
-                .filter_map(|word| match word.as_array()?.as_slice() {
-                    [id] => u32::try_from(id.as_u64()?).ok(),
-                    _ => None,
-                });
-            for id in single {
-                banned.push(known(key, id)?);
-            }
+        needed("eos_token_id")?;
+        let ends = many("eos_token_id")?;
+        let mut banned = words(of("bad_words_ids"), "bad_words_ids")?;
+        for &id in banned.iter().flatten() {
+            known("bad_words_ids", id)?;
         }
-        let count = |key: &str, usual| of(key).count_or(key, usual);
-        let lengths = ["max_new_tokens", "max_length"];
-        let longest = lengths.into_iter().find(|key| of(key).has(key));
-        let longest = longest.map(|key| of(key).size(key)).transpose()?;
+        // What ends a text cannot be forbidden in this way.
+        banned.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
+        let suppressed = of("suppress_tokens").ids_or("suppress_tokens", vec![])?;
+        banned.extend(suppressed.into_iter().map(|id| vec![id]));
+        let begin = "begin_suppress_tokens";
+        let count = |key: &str| of(key).count_or(key, 0);
+        // `max_length` and `min_length` count the token that begins a text.
+        let (new, all) = ("max_new_tokens", "max_length");
+        let longest = match (of(new).has(new), of(all).has(all)) {
+            (true, _) => Some(of(new).size(new)?),
+            (_, true) => Some((of(all).size(all)? - 1).max(1)),
+            _ => None,
+        };
+        let shortest = match of("min_new_tokens").has("min_new_tokens") {
+            true => 1 + count("min_new_tokens")?,
+            false => count("min_length")?,
+        };
+        let penalty = of("repetition_penalty").positive_or("repetition_penalty", 1.0)?;
+        let renormalized = of("renormalize_logits").flag_or("renormalize_logits", false)?;
+        let key = "early_stopping";
+        let stopping = match of(key).value(key) {
+            None | Some(Value::Bool(false)) => Stopping::Heuristic,
+            Some(Value::Bool(true)) => Stopping::Early,
+            Some(Value::String(text)) if text == "never" => Stopping::Never,
+            _ => return Err(of(key).refuse(key, "true, false or \"never\"")),
+        };
+        let limit = longest.map(|most| LengthLimit {
+            factor: 0.0,
+            constant: most,
+            most,
+        });
+        let has_effect = |&&(key, none): &&(&str, f64)| match of(key).value(key) {
+            None | Some(Value::Bool(false)) => false,
+            Some(Value::Array(list)) => !list.is_empty(),
+            Some(value) => value.as_f64() != Some(none),
+        };
         Ok(Self {
             start,
-            end,
             rules: WritingRules {
-                first: one("forced_bos_token_id")?,
+                repetition_penalty: Some(penalty).filter(|&penalty| penalty != 1.0),
                 banned,
-                shortest: count("min_length", 0)?,
+                begin_banned: of(begin).ids_or(begin, vec![])?,
+                shortest,
+                first: one("forced_bos_token_id")?,
+                renormalized,
+                ..WritingRules::default()
             },
-            beam: of("num_beams").size_or("num_beams", 1)?,
-            length_penalty: of("length_penalty").float_or("length_penalty", 1.0)?,
-            no_repeat_ngram: count("no_repeat_ngram_size", 0)?,
+            search: BeamConfig {
+                size: of("num_beams").size_or("num_beams", 1)?,
+                stopping,
+                penalty: LengthPenalty::Power,
+                length_penalty: of("length_penalty").float_or("length_penalty", 1.0)?,
+                no_repeat_ngram: count("no_repeat_ngram_size")?,
+                limit: limit.unwrap_or_default(),
+                forced_end: one("forced_eos_token_id")?,
+                ..BeamConfig::default()
+            },
             longest,
+            ignored: IGNORED.iter().filter(has_effect).map(|key| key.0).collect(),
+            ends,
         })
     }
+}
+
+/// The list of lists of ids of a key; none for a missing one.
+fn words(config: &Config, key: &str) -> Result<Vec<Vec<u32>>, PretrainedError> {
+    let id = |id: &Value| u32::try_from(id.as_u64()?).ok();
+    let word = |word: &Value| -> Option<Vec<u32>> { word.as_array()?.iter().map(id).collect() };
+    let Some(words) = config.value(key) else {
+        return Ok(vec![]);
+    };
+    let list = words.as_array();
+    let read = list.and_then(|words| words.iter().map(word).collect::<Option<Vec<_>>>());
+    read.ok_or_else(|| config.refuse(key, "a list of lists of ids of tokens"))
 }
 
 impl Seq2SeqSource {
@@ -303,10 +362,7 @@ impl Seq2SeqModel {
         let mut recorder = Recorder::new(searching);
         let found = beam_search(&mut recorder, &[source.len()], &config);
         let found = found.into_iter().next().unwrap_or_default();
-        let texts: Vec<Vec<u32>> = found
-            .iter()
-            .map(|one| one.with_end(self.writing.end))
-            .collect();
+        let texts: Vec<Vec<u32>> = found.iter().map(Hypothesis::with_end).collect();
         let tree = recorder.tree(0, &texts, listed);
         Ok((found, tree))
     }
@@ -319,10 +375,17 @@ impl Seq2SeqModel {
     ) -> Result<(Searching<Reading<'_>>, BeamConfig), InputError> {
         let mut config = config.clone();
         config.limit.most = config.limit.most.min(self.decoder.context());
-        let Writing { start, end, .. } = self.writing;
-        let rules = self.writing.rules.clone();
+        let Writing {
+            start, ends, rules, ..
+        } = &self.writing;
+        let rules = WritingRules {
+            penalizes_logits: config.size <= 1,
+            // The token that begins a text counts.
+            no_repeat_ngram: std::mem::take(&mut config.no_repeat_ngram),
+            ..rules.clone()
+        };
         let reading = self.begin(&self.encode(sources, None)?, Kind::F32);
-        Ok((Searching::new(reading, 0, start, &[end], rules), config))
+        Ok((Searching::new(reading, 0, *start, ends, rules), config))
     }
 
     /// Changes these heads of the encoder and of the decoder from now on, and no others.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     ops::Range,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use serde_json::{Map, Value, json};
@@ -114,6 +115,8 @@ pub struct Tokenizer {
     special: SpecialIds,
     /// The ids of all special tokens.
     without_text: HashSet<u32>,
+    /// How many embeddings its model has, if they are fewer than the tokens.
+    rows: OnceLock<usize>,
 }
 
 impl Tokenizer {
@@ -192,6 +195,7 @@ impl Tokenizer {
             pieces,
             special,
             without_text,
+            rows: OnceLock::new(),
         })
     }
 
@@ -243,6 +247,7 @@ impl Tokenizer {
             pieces: None,
             special,
             without_text,
+            rows: OnceLock::new(),
         })
     }
 
@@ -303,15 +308,66 @@ impl Tokenizer {
         }
     }
 
+    /// As [`expect_rows`](Self::expect_rows), but a few of the last tokens may be without an embedding, up to 64 or a sixteenth of the
+    /// rows: often a token for padding was added, and the model left as it was. Texts with such a token are refused from then on.
+    ///
+    /// # Errors
+    /// As [`expect_rows`](Self::expect_rows)'s.
+    pub fn expect_most_rows(&self, rows: usize) -> Result<(), PretrainedError> {
+        const FEW: usize = 64;
+        match self.size().saturating_sub(rows) {
+            0 => Ok(()),
+            more if more <= FEW.max(rows / 16) => {
+                self.rows.get_or_init(|| rows);
+                Ok(())
+            }
+            _ => self.expect_rows(rows),
+        }
+    }
+
+    /// What to warn of if some tokens have no embedding, as [`expect_most_rows`](Self::expect_most_rows) found.
+    pub fn without_rows(&self) -> Option<String> {
+        let (rows, size) = (*self.rows.get()?, self.size());
+        let first = self.token(rows as u32).unwrap_or_default();
+        Some(format!(
+            "{}: {size} tokens, but the model has {rows} embeddings; texts with one of the last {}, from {first:?} on, are refused",
+            self.path.display(),
+            size - rows
+        ))
+    }
+
+    /// Checks that the model has an embedding for each of `ids`.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] that names the first token without one, if
+    /// [`expect_most_rows`](Self::expect_most_rows) has found any.
+    pub fn expect_embedded(&self, ids: &[u32]) -> Result<(), PretrainedError> {
+        let Some(&rows) = self.rows.get() else {
+            return Ok(());
+        };
+        match ids.iter().find(|&&id| id as usize >= rows) {
+            None => Ok(()),
+            Some(&id) => {
+                let token = self.token(id).unwrap_or_default();
+                let problem = format!(
+                    "the text has the token {token:?} ({id}), for which the model has no embedding among its {rows}; expected a text \
+                     without it"
+                );
+                Err(PretrainedError::malformed(&self.path, problem))
+            }
+        }
+    }
+
     /// The tokens of a text. `special` says whether the model's own special tokens are put around it; text that spells a special
     /// token becomes that token in any case.
     ///
     /// # Errors
-    /// [`PretrainedError::Malformed`] if a damaged file cannot encode the text.
+    /// [`PretrainedError::Malformed`] if a damaged file cannot encode the text, or as
+    /// [`expect_embedded`](Self::expect_embedded)'s.
     pub fn encode(&self, text: &str, special: bool) -> Result<Encoding, PretrainedError> {
         let found = self.encoder().encode(text, special);
         let found = found.map_err(|error| damaged(&self.path, error))?;
-        Ok(self.encoding(found, &[text], special))
+        self.encoding(found, &[text], special)
     }
 
     /// The tokens of a pair of texts, such as a question and its context, with the model's special tokens around them.
@@ -321,14 +377,19 @@ impl Tokenizer {
     pub fn encode_pair(&self, first: &str, second: &str) -> Result<Encoding, PretrainedError> {
         let found = self.encoder().encode((first, second), true);
         let found = found.map_err(|error| damaged(&self.path, error))?;
-        Ok(self.encoding(found, &[first, second], true))
+        self.encoding(found, &[first, second], true)
     }
 
     fn encoder(&self) -> &Library {
         self.pieces.as_ref().unwrap_or(&self.library)
     }
 
-    fn encoding(&self, found: tokenizers::Encoding, texts: &[&str], special: bool) -> Encoding {
+    fn encoding(
+        &self,
+        found: tokenizers::Encoding,
+        texts: &[&str],
+        special: bool,
+    ) -> Result<Encoding, PretrainedError> {
         let mut of_text = found.get_sequence_ids();
         let mut types = found.get_type_ids().to_vec();
         let offsets = found.get_offsets().iter();
@@ -346,6 +407,7 @@ impl Tokenizer {
                 types.push(0);
             }
         }
+        self.expect_embedded(&ids)?;
         // A token of some bytes of a character stands for the character.
         for (offset, text) in offsets.iter_mut().zip(&of_text) {
             let text = text.and_then(|text| texts.get(text)).unwrap_or(&"");
@@ -358,14 +420,14 @@ impl Tokenizer {
             .zip(added)
             .map(|(id, &added)| added != 0 || self.is_special(*id))
             .collect();
-        Encoding {
+        Ok(Encoding {
             words: words(texts, &offsets, &special, &of_text),
             types,
             texts: of_text,
             ids,
             offsets,
             special,
-        }
+        })
     }
 
     /// The text of `ids`; ids outside the vocabulary have none. `skip_special` leaves special tokens out.

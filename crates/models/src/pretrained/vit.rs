@@ -10,8 +10,10 @@ use regard_nn::{
     transformer,
     weights::{Array, Arrays},
 };
+use serde_json::Value;
 
 use super::{
+    classify::ClassScores,
     config::Config,
     copies::transposed,
     error::PretrainedError,
@@ -48,7 +50,7 @@ pub(super) struct Vision {
     pub(super) positions: &'static str,
     /// Whether tokens and positions are stored with further dimensions of 1 in front.
     pub(super) broadcast: bool,
-    /// The class scores, and those of distillation.
+    /// The class scores, and those of distillation; with a token of distillation that no scores are computed from, the first alone.
     pub(super) heads: &'static [&'static str],
     /// Whether these have biases.
     pub(super) head_biases: bool,
@@ -93,6 +95,9 @@ pub(super) const DEIT: Vision = Vision {
     heads: &["cls_classifier", "distillation_classifier"],
     ..VIT
 };
+
+/// The weight of the head of a DeiT that classifies from the class token alone.
+const CLASS_HEAD: &str = "classifier.weight";
 
 /// What a configuration says of blocks.
 pub(super) struct Tower {
@@ -209,30 +214,43 @@ impl Tower {
     }
 }
 
+/// The side of a square that a key names by one number or two equal ones; for a missing key the `usual` one, if it is not 0.
+pub(super) fn side(config: &Config, key: &str, usual: usize) -> Result<usize, PretrainedError> {
+    match config.value(key) {
+        None if usual > 0 => Ok(usual),
+        Some(Value::Array(_)) => match config.sizes(key)?[..] {
+            [height, width] if height == width => Ok(height),
+            _ => Err(config.refuse(key, "a number, or two that are equal")),
+        },
+        _ => config.size(key),
+    }
+}
+
 /// A classifier of images.
 pub(super) fn classifier(
     folder: &Folder,
     processor: &Config,
     labels: Vec<String>,
-    words: Vision,
+    mut words: Vision,
 ) -> Result<ImageModel, PretrainedError> {
     let config = folder.config();
+    if folder.find(CLASS_HEAD, &words.names).is_some() {
+        words.heads = VIT.heads;
+    }
     let usual = Usual {
         sizes: [0; 4],
         epsilon: 1e-12,
         activation: "gelu",
     };
     let tower = Tower::of(folder, config, &usual)?;
-    let sides = [config.size("image_size")?, config.size("patch_size")?];
-    read(
-        folder,
-        config,
-        processor,
-        tower,
-        sides,
-        (labels.len(), labels),
-        words,
-    )
+    let sides = [
+        side(config, "image_size", 0)?,
+        side(config, "patch_size", 0)?,
+    ];
+    let scores = ClassScores::of(config, labels.len())?;
+    let outputs = (labels.len(), labels);
+    let found = read(folder, config, processor, tower, sides, outputs, words)?;
+    Ok(ImageModel { scores, ..found })
 }
 
 /// The vision Transformer of a `config`, which may be a section, for images and patches of these `sides`; with so many `outputs`, and
@@ -247,7 +265,7 @@ pub(super) fn read(
     words: Vision,
 ) -> Result<ImageModel, PretrainedError> {
     let channels = channels(config)?;
-    let (preparation, size) = ImagePreparation::of(processor, channels)?;
+    let (preparation, size) = ImagePreparation::of(folder, processor, channels)?;
     let [side, patch] = sides;
     if size != [side; 2] || !side.is_multiple_of(patch) {
         let expected = format!(
@@ -261,7 +279,7 @@ pub(super) fn read(
     let heads: Vec<Matrix> = words.heads.iter().map(head).collect();
     let embedding_norm = words.embedding_norm.map(|name| tower.norm(name));
     let patches = (side / patch).pow(2);
-    let marks = heads.len();
+    let marks = 1 + usize::from(words.distillation_token.is_some());
     let mut expected = Expected::default()
         .stack(&stack)
         .norm(embedding_norm.as_ref());
@@ -322,6 +340,20 @@ pub(super) fn read(
         let head = head.read(&weights, storage)?;
         trainable::product(&mut arrays, name, &head, true).map_err(problem)?;
     }
+    if heads.len() < marks {
+        // Scores are the mean of both tokens': twice those of the class token, and none of the other.
+        for end in ["weight", "bias"] {
+            let Some(class) = arrays.get_mut(&format!("head.{end}")) else {
+                continue;
+            };
+            let none = Array {
+                shape: class.shape.clone(),
+                values: vec![0.0; class.values.len()],
+            };
+            class.values.iter_mut().for_each(|value| *value *= 2.0);
+            arrays.insert(format!("distillation.head.{end}"), none);
+        }
+    }
     let normed = embedding_norm.is_some();
     let norm = embedding_norm.map(|norm| norm.read(&weights)).transpose()?;
     trainable::norm(&mut arrays, "norm", norm.as_ref());
@@ -347,6 +379,7 @@ pub(super) fn read(
             classes: outputs,
         },
         labels,
+        scores: ClassScores::Softmax,
         arrays,
         preparation,
     })

@@ -234,9 +234,9 @@ fn wrong_folders_are_refused_by_key() {
         ),
         (
             "\"image_size\": 21",
-            "\"image_size\": [21, 21]",
+            "\"image_size\": [21, 20]",
             "",
-            "vision_config.image_size: found [21,21]",
+            "vision_config.image_size: found [21,20]",
         ),
         (
             "\"patch_size\": 7",

@@ -80,7 +80,7 @@ fn preprocessors_are_read_in_all_their_forms() {
             },
             [80, 80],
         ),
-        ("detr-dilation", Resizing::Stretch, [70, 90]),
+        ("detr-dilation", Resizing::Stretch([70, 90]), [70, 90]),
     ] {
         let found = DetectorModel::open(&open(case)).unwrap();
         let preparation = &found.preparation;
@@ -92,6 +92,18 @@ fn preprocessors_are_read_in_all_their_forms() {
         assert!(!preparation.bicubic, "{case}");
         assert_eq!(preparation.mean, [0.48, 0.45, 0.4], "{case}");
     }
+    // What `DetrImageProcessor` does without being told.
+    let copy = copied("detr");
+    fs::write(copy.path().join("preprocessor_config.json"), "{}").unwrap();
+    let found = DetectorModel::open(&Folder::open(copy.path()).unwrap()).unwrap();
+    let resizing = Resizing::Within {
+        shorter: 800,
+        longer: 1333,
+    };
+    assert_eq!(found.preparation.resizing, resizing);
+    assert!(!found.preparation.bicubic);
+    assert_eq!(found.preparation.mean, [0.485, 0.456, 0.406]);
+    assert_eq!(found.preparation.deviation, [0.229, 0.224, 0.225]);
 }
 
 #[test]

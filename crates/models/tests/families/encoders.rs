@@ -5,22 +5,25 @@ use serde_json::json;
 
 use super::{Golden, Weights, close, copied, open, real};
 
-const CASES: [&str; 15] = [
+const CASES: [&str; 18] = [
     "bert",
     "bert-answer",
     "bert-classes",
     "bert-first",
     "bert-sentence",
     "bert-tokens",
+    "bert-untied",
     "distilbert",
     "distilbert-answer",
     "distilbert-classes",
+    "distilbert-untied",
     "longformer",
     "longformer-answer",
     "longformer-classes",
     "longformer-tokens",
     "roberta",
     "roberta-classes",
+    "roberta-untied",
 ];
 
 #[test]

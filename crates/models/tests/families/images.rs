@@ -6,9 +6,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use regard_models::{
     AnyImageClassifier, AnyModelConfig,
     image::{MapWeights, ResNetConfig, VisionTransformerConfig},
-    pretrained::{Folder, ImageModel, Resizing, holds_images},
+    pretrained::{ClassScores, Folder, ImageModel, PretrainedError, Resizing, holds_images},
 };
 use regard_nn::{dropout::DropoutRng, weights};
+use serde_json::{Value, json};
 
 use super::{Golden, close, copied, open};
 
@@ -24,22 +25,28 @@ pub(super) fn model(found: &ImageModel) -> AnyImageClassifier {
     weights::apply(built.unwrap(), found.arrays.clone()).unwrap()
 }
 
+const LABELS: [&str; 5] = ["cat", "dog", "bird", "fish", "frog"];
+
 #[test]
 fn logits_and_weights_are_those_of_transformers() {
     for (case, bound) in [
         ("vit", 1e-4),
+        ("vit-lists", 1e-4),
         ("deit", 1e-4),
+        ("deit-classes", 1e-4),
         ("resnet", 1e-4),
         ("resnet-bottleneck", 1e-4),
     ] {
         let folder = open(case);
         assert!(holds_images(&folder), "{case}");
         let found = ImageModel::open(&folder).unwrap_or_else(|error| panic!("{case}: {error}"));
-        assert_eq!(
-            found.labels,
-            ["cat", "dog", "bird", "fish", "frog"],
-            "{case}"
-        );
+        let (labels, scores) = match case {
+            "vit-lists" => (&["good"][..], ClassScores::Sigmoid),
+            "deit-classes" => (&LABELS[..], ClassScores::Sigmoid),
+            _ => (&LABELS[..], ClassScores::Softmax),
+        };
+        assert_eq!(found.labels, labels, "{case}");
+        assert_eq!(found.scores, scores, "{case}");
         let golden = Golden::of(case);
         let (shape, pixels) = &golden.numbers["pixels"];
         assert_eq!(found.sizes.size[..], shape[2..], "{case}");
@@ -65,7 +72,7 @@ fn logits_and_weights_are_those_of_transformers() {
                 panic!("{case}: {}", map.place);
             };
             let names: &[_] = match case {
-                "deit" => &["[CLS]", "[DIST]"],
+                "deit" | "deit-classes" => &["[CLS]", "[DIST]"],
                 _ => &["[CLS]"],
             };
             assert_eq!(marks, names);
@@ -84,11 +91,12 @@ fn logits_and_weights_are_those_of_transformers() {
 fn preprocessors_are_read_in_all_their_forms() {
     let preparation = |case: &str| ImageModel::open(&open(case)).unwrap().preparation;
     for (case, resizing, bicubic) in [
-        ("vit", Resizing::Stretch, false),
-        ("deit", Resizing::Shorter(20), true),
+        ("vit", Resizing::Stretch([16, 16]), false),
+        ("deit", Resizing::Stretch([20, 20]), true),
         // 40 / 0.875
         ("resnet", Resizing::Shorter(45), true),
-        ("resnet-bottleneck", Resizing::Stretch, false),
+        // 48 / 0.875
+        ("resnet-bottleneck", Resizing::Shorter(54), false),
     ] {
         let found = preparation(case);
         assert_eq!(
@@ -98,6 +106,132 @@ fn preprocessors_are_read_in_all_their_forms() {
         );
         assert_eq!(found.mean, [0.5, 0.4, 0.3], "{case}");
         assert_eq!(found.deviation, [0.5, 0.25, 0.2], "{case}");
+    }
+}
+
+/// A network for images of any size, with this preprocessor.
+fn prepared(preprocessor: &Value) -> Result<ImageModel, PretrainedError> {
+    let copy = copied("resnet");
+    let path = copy.path().join("preprocessor_config.json");
+    fs::write(path, preprocessor.to_string()).unwrap();
+    ImageModel::open(&Folder::open(copy.path()).unwrap())
+}
+
+/// As in `image_processing_*.py` of transformers 5.24.
+#[test]
+fn what_a_preprocessor_leaves_out_is_as_its_class_has_it() {
+    let (half, clip) = ([0.5; 3], [0.48145466, 0.4578275, 0.40821073]);
+    for (preprocessor, resizing, size, bicubic, mean) in [
+        // The class of the model.
+        (json!({}), Resizing::Stretch([384; 2]), [384; 2], true, half),
+        (
+            json!({"feature_extractor_type": "ConvNextFeatureExtractor", "crop_pct": 0.875, "size": 224}),
+            Resizing::Shorter(256),
+            [224; 2],
+            true,
+            half,
+        ),
+        (
+            json!({"size": 383, "resample": 2, "crop_size": 383, "do_center_crop": true}),
+            Resizing::Shorter(437),
+            [383; 2],
+            false,
+            half,
+        ),
+        (
+            json!({"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 400}}),
+            Resizing::Stretch([400; 2]),
+            [400; 2],
+            true,
+            half,
+        ),
+        (
+            json!({"image_processor_type": "ViTImageProcessorFast", "crop_size": 9}),
+            Resizing::Stretch([224; 2]),
+            [224; 2],
+            false,
+            half,
+        ),
+        (
+            json!({"image_processor_type": "BeitImageProcessor", "size": {"height": 20, "width": 30}}),
+            Resizing::Stretch([20, 30]),
+            [20, 30],
+            true,
+            half,
+        ),
+        (
+            json!({"feature_extractor_type": "DeiTFeatureExtractor"}),
+            Resizing::Stretch([256; 2]),
+            [224; 2],
+            true,
+            half,
+        ),
+        (
+            json!({"image_processor_type": "DeiTImageProcessor", "size": [30, 40], "do_center_crop": false}),
+            Resizing::Stretch([30, 40]),
+            [30, 40],
+            true,
+            half,
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor"}),
+            Resizing::Shorter(224),
+            [224; 2],
+            true,
+            clip,
+        ),
+        (
+            json!({"image_processor_type": "BitImageProcessor", "size": 32, "crop_size": [24, 28]}),
+            Resizing::Shorter(32),
+            [24, 28],
+            true,
+            clip,
+        ),
+    ] {
+        let found =
+            prepared(&preprocessor).unwrap_or_else(|error| panic!("{preprocessor}: {error}"));
+        let preparation = found.preparation;
+        assert_eq!(
+            (preparation.resizing, found.sizes.size, preparation.bicubic),
+            (resizing, size, bicubic),
+            "{preprocessor}"
+        );
+        assert_eq!(preparation.mean, mean, "{preprocessor}");
+        assert_eq!(
+            preparation.deviation == half,
+            mean == half,
+            "{preprocessor}"
+        );
+    }
+    for (preprocessor, message) in [
+        (
+            json!({"image_processor_type": "LevitImageProcessor"}),
+            "image_processor_type: found \"LevitImageProcessor\"; expected one of ViTImageProcessor, DeiTImageProcessor",
+        ),
+        (
+            json!({"image_processor_type": "BitImageProcessor", "do_center_crop": false}),
+            "do_center_crop: found false; expected true",
+        ),
+        (
+            json!({"size": 40, "do_center_crop": true, "crop_size": 32}),
+            "crop_size: found 32; expected that of size (40)",
+        ),
+        (
+            json!({"size": 40, "do_center_crop": true}),
+            "crop_size: found nothing; expected a size",
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "crop_size": {"shortest_edge": 9}}),
+            "crop_size: found {\"shortest_edge\":9}; expected height and width",
+        ),
+        (json!({"size": [1, 2, 3]}), "size: found [1,2,3]"),
+        (
+            json!({"size": 1.5}),
+            "size: found 1.5; expected a whole number",
+        ),
+    ] {
+        let found = prepared(&preprocessor).unwrap_err().to_string();
+        assert!(found.contains(message), "{preprocessor}: {found}");
     }
 }
 
@@ -155,6 +289,20 @@ fn wrong_folders_are_refused_by_key() {
             "\"num_hidden_layers\": 2",
             "\"num_hidden_layers\": 3",
             "encoder.layer.2",
+        ),
+        (
+            "vit-lists",
+            "config.json",
+            "16,\n    16",
+            "16,\n    20",
+            "image_size: found [16,20]; expected a number, or two that are equal",
+        ),
+        (
+            "deit-classes",
+            "config.json",
+            "multi_label",
+            "many_label",
+            "problem_type: found \"many_label_classification\"",
         ),
         (
             "vit",

@@ -4,22 +4,26 @@ use std::ops::ControlFlow;
 
 use regard_kernels::{Kind, matmul::Storage};
 use regard_models::{
+    Stepper,
     generate::{BeamConfig, Prompt, SampleConfig, beam_search, sample},
     pretrained::{Folder, LanguageModel, Searching, WritingRules},
+    scoring::CausalModel,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Golden, Weights, close, copied, open};
 
 /// All cases, and whether they have a longer text.
-const CASES: [(&str, bool); 18] = [
+const CASES: [(&str, bool); 21] = [
     ("gpt2", false),
     ("gpt2-first", false),
+    ("gpt2-own-head", false),
     ("gpt2-pickle", false),
     ("gpt2-scaled", false),
     ("llama", false),
     ("llama-biases", false),
     ("llama-dynamic", true),
+    ("llama-head-alone", false),
     ("llama-linear", false),
     ("llama-llama3", false),
     ("llama-shards", false),
@@ -28,6 +32,7 @@ const CASES: [(&str, bool); 18] = [
     ("mistral", false),
     ("phi3", false),
     ("phi3-longrope", true),
+    ("phi3-longrope-written", false),
     ("qwen2", false),
     ("qwen2-window", false),
     ("qwen3", false),
@@ -93,6 +98,52 @@ fn logits_weights_and_tokens_are_those_of_the_original() {
         let expected = &golden.rows(tokens)[0];
         let found = greedy(&model, &golden.rows(from)[0], expected.len(), Kind::F32);
         assert_eq!(&found, expected, "{case}: greedy");
+    }
+}
+
+/// The angles of a prompt are those of its whole length, however many passes it is read in.
+#[test]
+fn long_prompts_are_read_as_by_the_original() {
+    for case in ["llama-dynamic-prompt", "phi3-longrope-prompt"] {
+        let golden = Golden::of(case);
+        let model = LanguageModel::open(&open(case), Some(Storage::F32)).unwrap();
+        let (ids, expected) = (&golden.rows("ids")[0], golden.row("logits", 0));
+        let all = model.logits(ids).unwrap();
+        close(case, &all[all.len() - expected.len()..], expected, 1e-4);
+        // All but its last token, and a step.
+        let (last, before) = ids.split_last().unwrap();
+        let mut steps = model.read(&[before], Kind::F32).unwrap();
+        let mut logits = vec![];
+        steps.step(&[*last], &mut logits);
+        let expected = &expected[expected.len() - logits.len()..];
+        close(case, &logits, expected, 1e-4);
+    }
+}
+
+/// Rows that grow beyond the length where LongRoPE changes, one after the other and in a search, give what each gives alone.
+#[test]
+fn rows_that_are_read_again_are_those_of_the_original() {
+    let case = "phi3-longrope-written";
+    let model = LanguageModel::open(&open(case), None).unwrap();
+    let texts = Golden::of(case).rows("ids");
+    let texts = [&texts[0][..], &texts[1][..7]];
+    let mut reading = model.begin(2, Kind::F32);
+    reading.read(&texts, None).unwrap();
+    let mut rows = texts.map(<[u32]>::to_vec);
+    let mut logits = vec![];
+    for step in 0..12 {
+        let next = [5 + step, 40 - step];
+        reading.step(&next, &mut logits);
+        for (row, id) in rows.iter_mut().zip(next) {
+            row.push(id);
+        }
+        reading.select(&[1, 0], false);
+        rows.reverse();
+        for (row, found) in rows.iter().zip(logits.chunks(model.vocabulary()).rev()) {
+            let all = model.logits(row).unwrap();
+            let expected = &all[all.len() - found.len()..];
+            close(&format!("{case}, step {step}"), found, expected, 1e-4);
+        }
     }
 }
 
@@ -190,6 +241,98 @@ fn former_configurations_describe_the_same_models() {
         let ids = &Golden::of(case).rows("ids")[0];
         assert_eq!(former.logits(ids), today.logits(ids), "{case}");
     }
+}
+
+/// The model of a case with a changed configuration, from `file`, or why it is refused.
+fn changed(
+    case: &str,
+    file: &str,
+    change: impl FnOnce(&mut Map<String, Value>),
+) -> Result<LanguageModel, String> {
+    let copy = copied(case);
+    let config = std::fs::read(copy.path().join(file)).unwrap();
+    let mut config: Map<String, Value> = serde_json::from_slice(&config).unwrap();
+    change(&mut config);
+    let config = Value::Object(config).to_string();
+    std::fs::write(copy.path().join("config.json"), config).unwrap();
+    let folder = Folder::open(copy.path()).map_err(|error| error.to_string())?;
+    LanguageModel::open(&folder, None).map_err(|error| error.to_string())
+}
+
+/// A missing key means what it means to the family's class in transformers 5.24, and `null` does not.
+#[test]
+fn missing_keys_mean_what_they_mean_to_the_family() {
+    let without = |case: &str, keys: &[&str]| {
+        changed(case, "config.v4.json", |config| {
+            config.retain(|key, _| !keys.contains(&key.as_str()));
+        })
+    };
+    let with = |case: &str, key: &str, value: Value| {
+        let change = |config: &mut Map<String, Value>| drop(config.insert(key.to_owned(), value));
+        changed(case, "config.v4.json", change)
+    };
+    let windows = |model: &LanguageModel| -> Vec<Option<usize>> {
+        let blocks = model.stack().blocks().iter();
+        blocks.map(|block| block.attention.window).collect()
+    };
+    let wide = Some(4096);
+    let mistral = without("mistral", &["sliding_window"]).unwrap();
+    assert_eq!(windows(&mistral), [wide, wide]);
+    let mistral = with("mistral", "sliding_window", Value::Null).unwrap();
+    assert_eq!(windows(&mistral), [None, None]);
+    let groups = without("mistral", &["num_key_value_heads"]).unwrap_err();
+    assert!(groups.contains("num_key_value_heads: found 8"), "{groups}");
+    let qwen = without("qwen2-window", &["max_window_layers", "layer_types"]).unwrap();
+    assert_eq!(windows(&qwen), [None; 3]);
+    let head = without("qwen3", &["head_dim"]).unwrap_err();
+    assert!(head.contains("[768, 24]"), "{head}");
+    let phi = without("phi3", &["rms_norm_eps"]).unwrap();
+    assert_eq!(phi.stack().last_norm().unwrap().epsilon, 1e-5);
+
+    let keys = [
+        "query_pre_attn_scalar",
+        "attn_logit_softcapping",
+        "sliding_window",
+    ];
+    let gemma = without("gemma2", &keys).unwrap();
+    assert_eq!(windows(&gemma), [wide, None, wide]);
+    assert_eq!(gemma.stack().sizes().softcap, Some(50.0));
+    assert_eq!(gemma.stack().blocks()[0].attention.scale, Some(1.0 / 16.0));
+    let key = "final_logit_softcapping";
+    let logits = |model: Result<LanguageModel, String>| model.unwrap().logits(&[5, 6, 7]).unwrap();
+    let missing = logits(without("gemma2", &[key]));
+    assert_eq!(missing, logits(with("gemma2", key, json!(30.0))));
+    assert_ne!(missing, logits(with("gemma2", key, Value::Null)));
+
+    let gemma = without("gemma3", &["rope_theta", "rope_local_base_freq"]).unwrap();
+    let second = |layer: usize| {
+        let rotation = gemma.stack().blocks()[layer].attention.rotation.unwrap();
+        gemma.stack().rotations()[rotation].frequencies[1]
+    };
+    // Of 4 pairs; positions of the layer that sees all are divided by 2.
+    assert!((second(0) - 1e4f64.powf(-0.25)).abs() < 1e-9);
+    assert!((second(2) - 1e6f64.powf(-0.25) / 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn what_no_model_here_does_is_refused() {
+    let with = |case: &str, key: &str, value: Value| {
+        let change = |config: &mut Map<String, Value>| drop(config.insert(key.to_owned(), value));
+        changed(case, "config.json", change).unwrap_err()
+    };
+    for case in ["gemma2", "gemma3"] {
+        let error = with(case, "use_bidirectional_attention", json!(true));
+        let named = error.contains("use_bidirectional_attention: found true");
+        assert!(named && error.contains("EmbeddingGemma"), "{error}");
+    }
+    // Before frequencies are made for each of its features.
+    let error = with("llama", "head_dim", json!(16_777_216));
+    assert!(
+        error.ends_with(
+            "head_dim: found 16777216; expected heads of at most 256 features, not 16777216"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod encoders;
 mod images;
 mod language_models;
 mod scores;
+mod sentence;
 mod seq2seq;
 mod trainable;
 

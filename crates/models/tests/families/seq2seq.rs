@@ -181,10 +181,8 @@ fn rules_of_writing_are_followed() {
         std::fs::write(&path, file.to_string()).unwrap();
         let folder = Folder::open(copy.path()).unwrap();
         let model = Seq2SeqModel::open(&folder, None).unwrap();
-        assert_eq!(
-            (model.writing().beam, model.writing().longest),
-            (4, Some(40))
-        );
+        let writing = model.writing();
+        assert_eq!((writing.search.size, writing.longest), (4, Some(39)));
         let after = model.write(&[source], &config).unwrap().remove(0);
         let tokens = &after[0].tokens;
         assert_eq!(tokens[0], 17, "{case}");
@@ -196,6 +194,97 @@ fn rules_of_writing_are_followed() {
         std::fs::write(&path, file.to_string()).unwrap();
         let error = Seq2SeqModel::open(&folder, None).unwrap_err().to_string();
         let said = "generation_config.json: forced_bos_token_id: found 53";
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+/// What `generate` of transformers writes by the same settings (`tests/golden/searches_golden.py`), alone and in a batch.
+#[test]
+fn searches_are_those_of_the_original() {
+    let bytes = std::fs::read(super::folder("../searches.json")).unwrap();
+    let golden: Value = serde_json::from_slice(&bytes).unwrap();
+    let ids = |list: &Value| -> Vec<u32> { serde_json::from_value(list.clone()).unwrap() };
+    let searches = golden["searches"].as_array().unwrap();
+    assert_eq!(searches.len(), 200);
+    for search in searches {
+        let (case, settings) = (search["case"].as_str().unwrap(), &search["settings"]);
+        let what = format!("{case} {settings} {}", search["source"]);
+        let copy = copied(case);
+        let path = copy.path().join("generation_config.json");
+        let bytes = std::fs::read(&path).unwrap();
+        let mut file: Value = serde_json::from_slice(&bytes).unwrap();
+        for (key, value) in settings.as_object().unwrap() {
+            file[key.as_str()] = value.clone();
+        }
+        std::fs::write(&path, file.to_string()).unwrap();
+        let model = Seq2SeqModel::open(&Folder::open(copy.path()).unwrap(), None).unwrap();
+        let own = &model.writing().search;
+        let config = BeamConfig {
+            n_best: own.size,
+            ..own.clone()
+        };
+        let source = ids(&search["source"]);
+        let found = model.write(&[&source, &[12, 2]], &config).unwrap();
+        let alone = model.write(&[&source], &config).unwrap();
+        assert_eq!(found[0], alone[0], "{what}");
+        let expected = search["found"].as_array().unwrap();
+        let texts: Vec<Vec<u32>> = found[0].iter().map(|one| one.with_end()).collect();
+        let originals: Vec<Vec<u32>> = expected.iter().map(|one| ids(&one["tokens"])).collect();
+        assert_eq!(texts, originals, "{what}");
+        for ((one, text), expected) in found[0].iter().zip(&texts).zip(expected) {
+            if let Some(score) = expected["score"].as_f64() {
+                let apart = (one.score - score).abs();
+                assert!(apart < 1e-5 * score.abs().max(1.0), "{what}: {apart}");
+            }
+            let forced = config.forced_end.is_some() && text.len() == config.limit.most;
+            assert_eq!(one.finished, one.end.is_some() && !forced, "{what}");
+        }
+    }
+}
+
+#[test]
+fn settings_of_writing_that_are_not_obeyed_are_named() {
+    let copy = copied("t5");
+    let open = |settings: Value| {
+        let path = copy.path().join("generation_config.json");
+        std::fs::write(path, settings.to_string()).unwrap();
+        Seq2SeqModel::open(&Folder::open(copy.path()).unwrap(), None)
+    };
+    let idle = json!({"do_sample": false, "encoder_no_repeat_ngram_size": 0, "guidance_scale": 1.0,
+        "num_beam_groups": 1, "sequence_bias": null, "stop_strings": []});
+    let ignored = |settings| open(settings).unwrap().writing().ignored.clone();
+    assert!(ignored(idle).is_empty());
+    let busy = json!({"do_sample": true, "encoder_no_repeat_ngram_size": 2,
+        "exponential_decay_length_penalty": [5, 1.2], "num_beams": 2});
+    let named = [
+        "do_sample",
+        "encoder_no_repeat_ngram_size",
+        "exponential_decay_length_penalty",
+    ];
+    assert_eq!(ignored(busy), named);
+    for (settings, said) in [
+        (
+            json!({"early_stopping": "always"}),
+            r#"early_stopping: found "always"; expected true, false or "never""#,
+        ),
+        (
+            json!({"bad_words_ids": [7]}),
+            "bad_words_ids: found [7]; expected a list of lists of ids of tokens",
+        ),
+        (
+            json!({"bad_words_ids": [[7, 53]]}),
+            "expected a token of the vocabulary of 53",
+        ),
+        (
+            json!({"eos_token_id": [1, 53]}),
+            "expected a token of the vocabulary of 53",
+        ),
+        (
+            json!({"repetition_penalty": 0}),
+            "repetition_penalty: found 0; expected a number above 0",
+        ),
+    ] {
+        let error = open(settings).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
 }

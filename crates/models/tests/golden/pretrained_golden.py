@@ -4,8 +4,8 @@
     venv/bin/python pretrained_golden.py             writes all cases, in 20 seconds
     venv/bin/python pretrained_golden.py llama bert  writes the cases whose names start so
 
-Made with Python 3.11, torch 2.15.0, transformers 5.23.0, numpy 2.4.6, safetensors 0.8.0. On one machine a second run
-writes the same bytes.
+Made with Python 3.11, torch 2.15.0, transformers 5.23.0 (some cases, as their metadata says, with 5.24.0), numpy 2.4.6,
+safetensors 0.8.0. On one machine a second run writes the same bytes.
 
 A folder is what `save_pretrained` writes, so that it opens like a downloaded one. `config.v4.json` is the same
 configuration in the words of transformers 4, in which most published folders are (`rope_theta` and `rope_scaling`
@@ -24,6 +24,7 @@ the versions and a note. Arrays, by name:
 
 Cases with rotary scaling that depends on the length have the same once more for a longer row: long.ids, long.logits ..;
 `greedy` continues long.ids. llama-dynamic also has greedy.cached, where each key stays as it was rotated when it was new.
+Cases whose name ends with `-prompt` have one row of 2200 ids, more than are read at once here, and the logits of its last 8.
 Encoder-decoders have decoder_ids, and hidden, attention and cross of the decoder beside encoder.hidden and
 encoder.attention; their `greedy` starts after `decoder_start_token_id`. Values at positions where attention_mask is 0
 are whatever the library computes there.
@@ -272,6 +273,13 @@ def causal(case):
     return arrays
 
 
+@torch.inference_mode()
+def prompt(case):
+    """A long prompt, read at once."""
+    ids = case.ids(1, 2200)
+    return {"ids": ids, "logits": case.model()(input_ids=ids, use_cache=False, logits_to_keep=8).logits}
+
+
 def padded(case, lengths, pad, left=()):
     """Ids and mask of rows of `lengths`; rows in `left` have their padding on the left."""
     ids, mask = case.ids(len(lengths), max(lengths)), torch.ones(len(lengths), max(lengths), dtype=torch.long)
@@ -415,6 +423,16 @@ def as_pickle(folder):
     torch.save(tensors, folder / "pytorch_model.bin")
 
 
+def with_own_head(folder):
+    """An output layer that is not the table of tokens, in spite of the configuration: both stay as they are."""
+    change_names(folder, lambda tensors: tensors | {"lm_head.weight": tensors["transformer.wte.weight"].flip(0).contiguous()})
+
+
+def with_head_alone(folder):
+    """The table of tokens under the name of the output layer that shares it."""
+    change_names(folder, lambda tensors: {name.replace("model.embed_tokens", "lm_head"): tensor for name, tensor in tensors.items()})
+
+
 def as_sentence_encoder(folder):
     """What sentence-transformers puts beside a model: which steps follow it."""
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -467,12 +485,16 @@ CASES = [
          causal, "n_inner, and scores of layer i (from 0) divided by i + 1"),
     Case("gpt2-first", "GPT2LMHeadModel", GPT2 | dict(n_positions=28), causal,
          "names as in openai-community/gpt2: no prefix `transformer.`, masks stored as h.i.attn.bias", tokens=16, finish=as_first_gpt2),
+    Case("gpt2-own-head", "GPT2LMHeadModel", GPT2 | dict(n_embd=12, n_head=2), causal,
+         "tied by its configuration, and an output layer of its own in the file", finish=with_own_head),
     Case("gpt2-pickle", "GPT2LMHeadModel", GPT2 | dict(n_embd=12, n_head=2), causal, "pytorch_model.bin", finish=as_pickle),
 
     Case("llama", "LlamaForCausalLM", LLAMA | dict(head_dim=6, rms_norm_eps=1e-5), causal,
          "6 query heads on 3, heads of 6 where d / heads is 4, untied"),
     Case("llama-shards", "LlamaForCausalLM", LLAMA | dict(tie_word_embeddings=True), causal,
          "tied, bfloat16 in several files", dtype=torch.bfloat16, shard="6KB"),
+    Case("llama-head-alone", "LlamaForCausalLM", LLAMA | dict(tie_word_embeddings=True), causal,
+         "tied, and lm_head.weight the only name of the table", finish=with_head_alone),
     Case("llama-biases", "LlamaForCausalLM", LLAMA | dict(attention_bias=True, mlp_bias=True), causal,
          "attention_bias and mlp_bias"),
     Case("llama-linear", "LlamaForCausalLM", SCALED | rope("linear", factor=4.0), causal, "rotary scaling: linear"),
@@ -480,6 +502,8 @@ CASES = [
          causal, "rotary scaling: dynamic NTK. ids within max_position_embeddings, long.ids beyond; greedy continues "
          "long.ids, all positions by the frequencies of the length so far, greedy.cached with keys as they were cached",
          long=26, cached=True),
+    Case("llama-dynamic-prompt", "LlamaForCausalLM",
+         SCALED | rope("dynamic", factor=2.0) | dict(max_position_embeddings=2100), prompt, "rotary scaling: dynamic NTK"),
     Case("llama-yarn", "LlamaForCausalLM",
          SCALED | rope("yarn", 500.0, factor=4.0, original_max_position_embeddings=1024) | dict(max_position_embeddings=4096),
          causal, "rotary scaling: YaRN with its defaults; the ramp goes from pair 2 to 7 of 8", length=16),
@@ -512,6 +536,16 @@ CASES = [
          | rope("longrope", short_factor=[1.0, 1.1, 1.25, 1.5], long_factor=[1.5, 2.5, 4.0, 7.5], partial_rotary_factor=1.0),
          causal, "LongRoPE: ids within original_max_position_embeddings (short_factor), long.ids beyond (long_factor); "
          "greedy continues long.ids", long=20),
+    Case("phi3-longrope-prompt", "Phi3ForCausalLM",
+         LLAMA | dict(num_attention_heads=3, num_key_value_heads=3, pad_token_id=0, eos_token_id=0,
+                      original_max_position_embeddings=2100, max_position_embeddings=4096)
+         | rope("longrope", short_factor=[1.0, 1.1, 1.25, 1.5], long_factor=[1.5, 2.5, 4.0, 7.5], partial_rotary_factor=1.0),
+         prompt, "LongRoPE beyond original_max_position_embeddings"),
+    Case("phi3-longrope-written", "Phi3ForCausalLM",
+         LLAMA | dict(num_attention_heads=3, num_key_value_heads=3, pad_token_id=0, eos_token_id=0,
+                      original_max_position_embeddings=16)
+         | rope("longrope", short_factor=[1.0, 1.1, 1.25, 1.5], long_factor=[1.5, 2.5, 4.0, 7.5], partial_rotary_factor=1.0),
+         causal, "LongRoPE: greedy grows from 12 tokens beyond original_max_position_embeddings"),
     Case("gemma2", "Gemma2ForCausalLM",
          LLAMA | dict(num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=4,
                       query_pre_attn_scalar=12, attn_logit_softcapping=5.0, final_logit_softcapping=1.0),
@@ -527,6 +561,8 @@ CASES = [
     Case("bert-first", "BertForMaskedLM", BERT, encoder,
          "names as in google-bert/bert-base-uncased: gamma and beta, copies of tied weights, another task's head",
          finish=as_first_bert),
+    Case("bert-untied", "BertForMaskedLM", BERT | dict(tie_word_embeddings=False), encoder,
+         "masked language model, its output layer and bias apart from the table and from cls.predictions.bias"),
     Case("bert-sentence", "BertModel", BERT, encoder,
          "pooled: by the pooler; sentence: mean of the last states where the mask is 1, of length 1", finish=as_sentence_encoder),
     Case("bert-classes", "BertForSequenceClassification", BERT | LABELS, encoder, "sequence classification"),
@@ -534,8 +570,12 @@ CASES = [
     Case("bert-answer", "BertForQuestionAnswering", BERT, encoder, "span of an answer"),
     Case("roberta", "RobertaForMaskedLM", ROBERTA, encoder,
          "masked language model; positions count the ids that are not padding and start at 2, row 2 is padded on the left"),
+    Case("roberta-untied", "RobertaForMaskedLM", ROBERTA | dict(tie_word_embeddings=False), encoder,
+         "masked language model with an output layer of its own"),
     Case("roberta-classes", "RobertaForSequenceClassification", ROBERTA | LABELS, encoder, "sequence classification"),
     Case("distilbert", "DistilBertForMaskedLM", DISTILBERT, encoder, "masked language model"),
+    Case("distilbert-untied", "DistilBertForMaskedLM", DISTILBERT | dict(tie_word_embeddings=False), encoder,
+         "masked language model with an output layer of its own"),
     Case("distilbert-classes", "DistilBertForSequenceClassification", DISTILBERT | LABELS, encoder, "sequence classification"),
     Case("distilbert-answer", "DistilBertForQuestionAnswering", DISTILBERT, encoder, "span of an answer"),
     Case("longformer", "LongformerForMaskedLM", LONGFORMER, longformer,

@@ -334,11 +334,11 @@ fn impossible_sizes_are_refused() {
     };
     let resnet = ResNetConfig::tiny();
     let vit = VisionTransformerConfig::tiny();
-    let one_class = ImageSizes {
-        classes: 1,
+    let no_class = ImageSizes {
+        classes: 0,
         ..SIZES
     };
-    assert!(message(&resnet, one_class).contains("the number of classes is 1"));
+    assert!(message(&resnet, no_class).contains("the number of classes is 0"));
     let two_channels = ImageSizes {
         channels: 2,
         ..SIZES

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use regard_models::{
     Stepper,
-    generate::{BeamConfig, Hypothesis, LengthLimit, beam_search},
+    generate::{BeamConfig, Hypothesis, LengthLimit, LengthPenalty, Stopping, beam_search},
 };
 
 const PADDING: u32 = 0;
@@ -129,6 +129,7 @@ fn score(
         score: f64::NAN,
         weights: if language.attends { weights } else { vec![] },
         finished,
+        end,
     }
 }
 
@@ -277,8 +278,8 @@ fn a_wide_beam_is_exhaustive_search() {
                     length_penalty,
                     coverage_penalty,
                     n_best: 1000,
-                    no_repeat_ngram: 0,
                     limit: limit(4),
+                    ..Default::default()
                 };
                 let found = beam_search(&mut Table::new(language, &[3]), &[3], &config);
                 let all = everything(language, 3, 4);
@@ -289,6 +290,34 @@ fn a_wide_beam_is_exhaustive_search() {
         }
     }
     assert_eq!(checked, 32);
+}
+
+/// So is a beam that keeps its width; those that the limit cut are ranked with the others.
+#[test]
+fn a_wide_beam_of_transformers_is_exhaustive_search() {
+    let language = Language {
+        seed: 3,
+        attends: false,
+    };
+    for length_penalty in [-1.0, 0.0, 0.6, 2.0] {
+        let config = BeamConfig {
+            size: 1000,
+            stopping: Stopping::Never,
+            penalty: LengthPenalty::Power,
+            length_penalty,
+            n_best: 1000,
+            limit: limit(4),
+            ..Default::default()
+        };
+        let found = beam_search(&mut Table::new(language, &[3]), &[3], &config);
+        let mut all = everything(language, 3, 4);
+        for one in &mut all {
+            let tokens = one.tokens.len() + usize::from(one.finished);
+            one.score = one.log_probability / (tokens as f64).powf(length_penalty);
+        }
+        all.sort_by(|a, b| b.score.total_cmp(&a.score));
+        assert_same(&found[0], &all);
+    }
 }
 
 #[test]
@@ -339,6 +368,7 @@ fn configs() -> impl Strategy<Value = BeamConfig> {
                     constant: most,
                     most: 100,
                 },
+                ..Default::default()
             },
         )
 }

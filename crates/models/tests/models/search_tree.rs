@@ -73,8 +73,7 @@ fn the_tree_of_a_beam_has_its_hypotheses() {
     let mut recorder = Recorder::new(Table);
     let found = beam_search(&mut recorder, &[4], &config);
     assert_eq!(found, plain);
-    let end = Table::marks().end;
-    let texts: Vec<Vec<u32>> = found[0].iter().map(|one| one.with_end(end)).collect();
+    let texts: Vec<Vec<u32>> = found[0].iter().map(|one| one.with_end()).collect();
     let tree = recorder.tree(0, &texts, 2);
     assert_eq!(tree.leaves.len(), texts.len());
     for ((&leaf, text), one) in tree.leaves.iter().zip(&texts).zip(&found[0]) {

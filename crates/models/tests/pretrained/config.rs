@@ -126,6 +126,11 @@ fn labels_have_their_numbers() {
     assert_eq!(names, ["BAD", "GOOD"]);
     assert_eq!(labels(json!({})).unwrap(), ["LABEL_0", "LABEL_1"]);
     assert_eq!(labels(json!({"num_labels": 3})).unwrap().len(), 3);
+    assert_eq!(labels(json!({"num_labels": 65536})).unwrap().len(), 1 << 16);
+    assert_eq!(
+        message(labels(json!({"num_labels": 16_777_216}))),
+        "m/config.json: num_labels: found 16777216; expected at most 65536 without their names in id2label"
+    );
     assert!(
         message(labels(json!({"id2label": {"0": "BAD", "2": "GOOD"}})))
             .contains("id2label.1: found nothing")

@@ -23,13 +23,18 @@ struct Server {
 
 impl Server {
     fn new(files: BTreeMap<String, Vec<u8>>) -> Self {
+        Self::at("c0ffee", files)
+    }
+
+    /// One whose newest commit is this one.
+    fn at(main: &'static str, files: BTreeMap<String, Vec<u8>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(vec![]));
         let log = asked.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
-                answer(stream.unwrap(), &files, &log);
+                answer(stream.unwrap(), main, &files, &log);
             }
         });
         Self { endpoint, asked }
@@ -43,7 +48,12 @@ impl Server {
     }
 }
 
-fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, log: &Mutex<Vec<String>>) {
+fn answer(
+    mut stream: TcpStream,
+    main: &str,
+    files: &BTreeMap<String, Vec<u8>>,
+    log: &Mutex<Vec<String>>,
+) {
     let mut lines = BufReader::new(stream.try_clone().unwrap())
         .lines()
         .map_while(Result::ok);
@@ -63,7 +73,17 @@ fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, log: &Mutex<
         let _ = stream.write_all(head.as_bytes());
         let _ = stream.write_all(body);
     };
-    if path == "/api/models/org/tiny/revision/main" {
+    // Another revision than `main` is a commit.
+    let commit = |revision: &str| match revision {
+        "main" => main.to_owned(),
+        commit => commit.to_owned(),
+    };
+    let asked = path.strip_prefix("/org/tiny/resolve/").and_then(|rest| {
+        let (revision, name) = rest.split_once('/')?;
+        let (name, file) = files.get_key_value(name)?;
+        Some((commit(revision), name, file))
+    });
+    if let Some(revision) = path.strip_prefix("/api/models/org/tiny/revision/") {
         let siblings: Vec<_> = files
             .keys()
             .map(|name| json!({"rfilename": name}))
@@ -71,17 +91,15 @@ fn answer(mut stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, log: &Mutex<
         reply(
             "200 OK",
             "",
-            json!({"siblings": siblings, "sha": "c0ffee"})
+            json!({"siblings": siblings, "sha": commit(revision)})
                 .to_string()
                 .as_bytes(),
         );
-    } else if let Some((name, file)) = path
-        .strip_prefix("/org/tiny/resolve/main/")
-        .and_then(|name| files.get_key_value(name))
-    {
+    } else if let Some((commit, name, file)) = asked {
         log.lock().unwrap().push(name.clone());
         let headers = format!(
-            "ETag: \"tag-{name}\"\r\nX-Repo-Commit: c0ffee\r\nContent-Range: bytes {begin}-{}/{}\r\n",
+            "ETag: \"tag-{}\"\r\nX-Repo-Commit: {commit}\r\nContent-Range: bytes {begin}-{}/{}\r\n",
+            name.replace('/', "-"),
             file.len() - 1,
             file.len()
         );
@@ -191,6 +209,83 @@ fn a_model_is_downloaded_once_and_found_without_a_network() {
             "{model}"
         );
     }
+}
+
+/// The files of images, of pieces and of the modules of sentence-transformers; also where a model is in the cache without them, and the
+/// repository has a newer commit by now.
+#[test]
+fn what_stands_beside_a_model_is_downloaded() {
+    let modules = json!([
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "pooled", "type": "sentence_transformers.models.Pooling"},
+        {"path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+        {"path": "../x", "type": "sentence_transformers.models.Dense"},
+    ])
+    .to_string();
+    let needed = [
+        "config.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "sentence_bert_config.json",
+        "vocab.json",
+        "spiece.model",
+        "source.spm",
+        "target.spm",
+        "target_vocab.json",
+        "pooled/config.json",
+        "2_Dense/model.safetensors",
+        "2_Dense/config.json",
+        "model.safetensors",
+    ];
+    let unneeded = [
+        "2_Dense/pytorch_model.bin",
+        "pooled/model.safetensors",
+        "../x/config.json",
+        "3_Other/config.json",
+    ];
+    let files: BTreeMap<String, Vec<u8>> = needed
+        .iter()
+        .chain(&unneeded)
+        .map(|&name| match name {
+            "modules.json" => (name.to_owned(), modules.clone().into_bytes()),
+            _ => (name.to_owned(), b"{}".to_vec()),
+        })
+        .collect();
+    let server = Server::new(files.clone());
+    let cache = Files::new();
+    let resolve = |endpoint: &str| {
+        let hub = Hub::new(cache.path()).with_endpoint(endpoint);
+        hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap()
+    };
+    let folder = resolve(&server.endpoint);
+    assert_eq!(server.asked(), needed);
+    assert!(needed.iter().all(|name| folder.join(name).is_file()));
+
+    let newer = Server::at("decade", files.clone());
+    fs::remove_file(folder.join("preprocessor_config.json")).unwrap();
+    fs::remove_dir_all(folder.join("2_Dense")).unwrap();
+    assert_eq!(resolve("http://127.0.0.1:1"), folder);
+    assert_eq!(resolve(&newer.endpoint), folder);
+    let missing = [
+        "preprocessor_config.json",
+        "2_Dense/model.safetensors",
+        "2_Dense/config.json",
+    ];
+    assert_eq!(newer.asked(), missing);
+    assert!(needed.iter().all(|name| folder.join(name).is_file()));
+
+    // Those of pieces are needed where there is no tokenizer.json.
+    let mut files = files;
+    files.insert("tokenizer.json".to_owned(), b"{}".to_vec());
+    let server = Server::new(files);
+    let cache = Files::new();
+    let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
+    hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap();
+    let asked = server.asked();
+    let of_pieces = |name: &String| name.ends_with(".spm") || name.ends_with("vocab.json");
+    assert!(!asked.iter().any(of_pieces), "{asked:?}");
 }
 
 #[test]

@@ -267,6 +267,36 @@ fn special_ids_come_from_all_files() {
 }
 
 #[test]
+fn a_few_tokens_may_lack_an_embedding() {
+    let open = || of(&byte_level_document());
+    let whole = open();
+    whole.expect_most_rows(268).unwrap();
+    assert_eq!(whole.without_rows(), None);
+    whole.encode("the man", true).unwrap();
+    for (rows, first) in [(267, "\"<|endoftext|>\""), (264, "\"ing\"")] {
+        let tokenizer = open();
+        tokenizer.expect_most_rows(rows).unwrap();
+        let warning = tokenizer.without_rows().unwrap();
+        let expected = format!(
+            "268 tokens, but the model has {rows} embeddings; texts with one of the last {}, from {first} on",
+            268 - rows
+        );
+        assert!(warning.contains(&expected), "{warning}");
+        tokenizer.encode("the man", false).unwrap();
+        let error = tokenizer.encode("the man", true).unwrap_err().to_string();
+        let expected = "the token \"<|endoftext|>\" (267), for which the model has no embedding";
+        assert!(error.contains(expected), "{error}");
+        tokenizer.encode_pair("a", "a").unwrap_err();
+        tokenizer.expect_embedded(&[0, 263]).unwrap();
+        tokenizer.expect_embedded(&[267]).unwrap_err();
+    }
+    // Far fewer are another model's.
+    open().expect_most_rows(204).unwrap();
+    let error = open().expect_most_rows(203).unwrap_err().to_string();
+    assert!(error.contains("tokenizer of another model"), "{error}");
+}
+
+#[test]
 fn a_tokenizer_of_another_model_is_refused() {
     let tokenizer = of(&byte_level_document());
     assert_eq!(tokenizer.size(), 268);

@@ -126,6 +126,14 @@ pub enum CorpusError {
         /// The labels of the training text.
         known: Vec<String>,
     },
+    /// An error in one of several texts.
+    #[error("{text}: {source}")]
+    Of {
+        /// Which.
+        text: &'static str,
+        /// The error.
+        source: Box<CorpusError>,
+    },
     /// A setting that cannot be met.
     #[error("{field}: {problem}")]
     Setting {
@@ -145,6 +153,12 @@ fn left_out(report: &FilterReport) -> String {
 }
 
 impl CorpusError {
+    /// The same, of this text.
+    pub fn of(self, text: &'static str) -> Self {
+        let source = Box::new(self);
+        Self::Of { text, source }
+    }
+
     /// The same of a line that stands behind `before` others: the number of a long line counts them too.
     pub fn after(mut self, before: usize) -> Self {
         if let Self::LongLine { line, .. } = &mut self {

@@ -98,7 +98,8 @@ pub struct Limited {
 }
 
 enum Verdict {
-    PaddingMask(EncodedPair, bool),
+    /// The pair, and whether it was cut.
+    Kept(EncodedPair, bool),
     Empty,
     TooLong,
     Ratio,
@@ -126,7 +127,7 @@ impl LengthFilter {
         let mut pairs = Vec::with_capacity(text.len());
         for verdict in verdicts {
             match verdict? {
-                Verdict::PaddingMask(pair, cut) => {
+                Verdict::Kept(pair, cut) => {
                     report.cut += usize::from(cut);
                     pairs.push(pair);
                 }
@@ -193,7 +194,7 @@ impl LengthFilter {
         {
             return Ok(Verdict::Ratio);
         }
-        Ok(Verdict::PaddingMask(
+        Ok(Verdict::Kept(
             EncodedPair {
                 source,
                 target,

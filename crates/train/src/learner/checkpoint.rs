@@ -31,6 +31,9 @@ pub struct Progress {
     pub position: usize,
     /// Updates of the optimizer (equal to `step` unless the optimizer was changed on resuming).
     pub optimizer_step: u32,
+    /// What the optimizer's state is, [`Optimizer::state_kind`](crate::recipe::Optimizer::state_kind); `None` in files of before.
+    #[serde(default)]
+    pub optimizer: Option<String>,
     /// The sums since the last report.
     pub window: Window,
     /// The best validation so far.
@@ -69,6 +72,9 @@ pub struct Best {
     pub step: u64,
     /// Its measure: BLEU, the accuracy, or the loss.
     pub measure: f64,
+    /// Whether that is the loss; `None` in files of before.
+    #[serde(default)]
+    pub by_loss: Option<bool>,
 }
 
 /// Sums over the updates since the last report.

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{LAST, LOCK, METRICS, checkpoint::Checkpoint};
+use super::{BEST, LAST, LOCK, METRICS, checkpoint::Checkpoint};
 use crate::{
     error::TrainError,
     files::{self, FileError},
@@ -50,11 +50,11 @@ impl<'a> RunFolder<'a> {
         })
     }
 
-    /// After a run that began here and failed: removes its state if that is of the first update, so that the folder is free for
-    /// another start, and the folder itself if it was made for the run and nothing was reported of it.
+    /// After a run that began here and failed: removes its state if that is of the first update and nothing was validated, so that the
+    /// folder is free for another start, and the folder itself if it was made for the run and nothing was reported of it.
     pub(crate) fn abandon(self) {
         let last = self.path.join(LAST);
-        if last.exists() && Checkpoint::step(&last) != Some(0) {
+        if last.exists() && (Checkpoint::step(&last) != Some(0) || self.path.join(BEST).exists()) {
             return;
         }
         // What cannot be removed stays: the error to tell is the one that ended the run.

@@ -13,7 +13,7 @@ use super::{
     BEST, LAST, METRICS, MODEL, RECIPE, Run,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
-    optimizer::Optimizer,
+    optimizer::{Optimizer, OptimizerError},
     parallel::{self, Carrier, Joined, Outcome, Summing},
     start::{Start, freeze},
 };
@@ -43,6 +43,8 @@ pub(crate) struct Session<'a, T: Task> {
     optimizer: Optimizer,
     summing: Summing,
     progress: Progress,
+    /// The updates whose kept models are no longer among the recent ones.
+    outdated: Vec<u64>,
     /// Whether the folder held this run before.
     resumed: bool,
 }
@@ -92,6 +94,22 @@ impl<'a, T: Task> Session<'a, T> {
             return Err(TrainError::OtherData(path));
         }
         session.expect_batches(path)?;
+        // Measures of two kinds cannot be compared: the best of before is forgotten.
+        let by_loss = session.by_loss();
+        let best = session.progress.best.and_then(|best| best.by_loss);
+        if best.is_some_and(|former| former != by_loss) {
+            session.progress.best = None;
+            session.progress.stale = 0;
+        }
+        let kind = session.recipe.optimizer.state_kind();
+        let former = session.progress.optimizer.as_deref();
+        if let Some(former) = former.filter(|former| *former != kind) {
+            return Err(OptimizerError::State(format!(
+                "it is that of {former}, and optimizer.kind needs that of {kind}; go on with the former kind, or begin a new run from the \
+                 model with training.start"
+            ))
+            .into());
+        }
         session.optimizer = Optimizer::restore(
             session.recipe.optimizer.clone(),
             session.model(),
@@ -139,6 +157,7 @@ impl<'a, T: Task> Session<'a, T> {
             data,
             description,
             model: Some(model),
+            outdated: vec![],
             resumed: false,
         })
     }
@@ -356,19 +375,24 @@ impl<'a, T: Task> Session<'a, T> {
         let started = Instant::now();
         if let Some((verdict, attention)) = self.validate(self.model())? {
             self.progress.seconds += started.elapsed().as_secs_f64();
-            let measure = self.measure(&verdict);
-            let improved = self
-                .progress
-                .best
-                .is_none_or(|best| self.is_better(measure, best.measure));
+            let (measure, step) = (self.measure(&verdict), self.progress.step);
+            // Before the state of such a model takes the place of a good one.
+            if verdict.loss.is_nan() {
+                let loss = verdict.loss;
+                return Err(TrainError::Loss { loss, step });
+            }
+            let best = self.progress.best;
+            let improved = measure.is_finite()
+                && best.is_none_or(|best| self.is_better(measure, best.measure));
             self.progress.stale = if improved { 0 } else { self.progress.stale + 1 };
             self.progress
                 .schedule
                 .validated(&self.recipe.schedule, improved);
             if improved {
                 self.progress.best = Some(Best {
-                    step: self.progress.step,
+                    step,
                     measure,
+                    by_loss: Some(self.by_loss()),
                 });
                 if let Some(arrays) = &arrays {
                     self.write_model(BEST, arrays)?;
@@ -455,7 +479,7 @@ impl<'a, T: Task> Session<'a, T> {
         }
     }
 
-    /// Keeps the model of this validation and forgets the oldest one beyond `training.average`.
+    /// Keeps the model of this validation; the oldest one beyond `training.average` is no longer needed once this is saved.
     fn keep_recent(&mut self, arrays: Option<&Arrays>) -> Result<(), TrainError> {
         let keep = self.recipe.training.average;
         if keep > 1 {
@@ -465,13 +489,9 @@ impl<'a, T: Task> Session<'a, T> {
             }
             self.progress.recent.push(self.progress.step);
         }
-        while self.progress.recent.len() > keep {
-            let oldest = self.progress.recent.remove(0);
-            if self.is_first() {
-                // An error is ignored: the file may be gone already.
-                let _ = fs::remove_file(self.run.folder.join(recent(oldest)));
-            }
-        }
+        let recent = &mut self.progress.recent;
+        let surplus = recent.len().saturating_sub(keep);
+        self.outdated.extend(recent.drain(..surplus));
         Ok(())
     }
 
@@ -580,6 +600,7 @@ impl<'a, T: Task> Session<'a, T> {
     fn save(&mut self) -> Result<(), TrainError> {
         let (optimizer, optimizer_step) = self.optimizer.state();
         self.progress.optimizer_step = optimizer_step;
+        self.progress.optimizer = Some(self.recipe.optimizer.state_kind().to_owned());
         if !self.is_first() {
             return Ok(());
         }
@@ -591,6 +612,10 @@ impl<'a, T: Task> Session<'a, T> {
             optimizer,
         };
         checkpoint.save(&path)?;
+        // Only now: a checkpoint that could not be replaced names them. An error is ignored, as a file may be gone already.
+        for step in self.outdated.drain(..) {
+            let _ = fs::remove_file(self.run.folder.join(recent(step)));
+        }
         let step = self.progress.step;
         self.report(&Event::Saved { step, path });
         Ok(())

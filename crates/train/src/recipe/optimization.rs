@@ -55,6 +55,17 @@ kinds! {
 }
 
 impl Optimizer {
+    /// What its state holds: optimizers of the same kind can go on from each other's.
+    pub fn state_kind(&self) -> &'static str {
+        match self {
+            Self::Adam(_) | Self::AdamW(_) => "adam",
+            Self::Adadelta(_) => "adadelta",
+            Self::Sgd(_) => "sgd",
+        }
+    }
+}
+
+impl Optimizer {
     /// The norm that gradients are clipped to, if they are.
     pub fn clip_norm(&self) -> Option<f64> {
         let norm = match self {

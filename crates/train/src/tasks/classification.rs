@@ -15,7 +15,7 @@ use super::{
     check_lengths, fingerprint,
 };
 use crate::{
-    corpus::{Batches, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
+    corpus::{Batches, CorpusError, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
     error::TrainError,
     learner::events::Quality,
     model_file::{
@@ -184,7 +184,15 @@ impl Task for Classification {
                         TokenizerPair::joint(SubwordTokenizer::learn(sentences, size, lowercase)?)
                     }
                 };
-                (tokenizers, text.labels())
+                let labels = text.labels();
+                if let [only] = &labels[..] {
+                    let problem = format!(
+                        "all sentences have the label {only:?}; expected at least 2 labels"
+                    );
+                    let field = "data.labelled.train";
+                    return Err(CorpusError::Setting { field, problem }.into());
+                }
+                (tokenizers, labels)
             }
         };
         let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe)?;

@@ -784,8 +784,11 @@ fn samples_fingerprint(samples: &Samples) -> u64 {
         Samples::Images(images) => {
             let row = |sample: &Sample| {
                 let objects = sample.objects.iter().flat_map(|object| {
-                    let class = object.class as u32;
-                    object.bounds.map(f32::to_bits).into_iter().chain([class])
+                    let class = [object.class as u32].into_iter();
+                    let bounds = object.bounds.map(f32::to_bits).into_iter();
+                    let mask = object.mask.iter().flat_map(Mask::runs);
+                    let crowd = object.crowd.then_some(u32::MAX);
+                    bounds.chain(class).chain(mask).chain(crowd)
                 });
                 let pixels = words(sample.image.pixels()).into_iter();
                 pixels.chain(objects).collect()

@@ -264,6 +264,12 @@ impl Task for ImageClassification {
         let known = former.as_ref().map(|former| former.labels.as_slice());
         let dataset = read_images(path, false, known)?;
         let labels = dataset.classes.clone();
+        if let [only] = &labels[..] {
+            let problem =
+                format!("all images are of the class {only:?}; expected at least 2 classes");
+            let field = "data.images.train";
+            return Err(CorpusError::Setting { field, problem }.into());
+        }
         if let Some(test) = settings.path(Split::Test) {
             // What is wrong with it is told now, not after training.
             read_images(test, true, Some(&labels))?;

@@ -32,7 +32,7 @@ use super::{
     BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
 };
 use crate::{
-    corpus::{Batches, FilterReport, Random},
+    corpus::{Batches, CorpusError, FilterReport, Random},
     error::TrainError,
     image_classifier::Preparation,
     learner::events::Quality,
@@ -774,6 +774,14 @@ fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> 
         (_, Some(settings)) => frequent_answers(&sample, settings.min_answers),
         _ => vec![],
     };
+    if answers.len() < 2 {
+        let problem = format!(
+            "the number of answers is {}; expected at least 2 that so many people gave: choose a lower number",
+            answers.len()
+        );
+        let field = "data.questions.min_answers";
+        return Err(CorpusError::Setting { field, problem }.into());
+    }
     let images = || sample.iter().map(|shown| &shown.image);
     let size = images().next().map(|image| [image.height(), image.width()]);
     Ok(Description {

@@ -13,7 +13,7 @@ use super::{
     fingerprint, reward,
 };
 use crate::{
-    corpus::{Batches, EncodedPair, FilterReport, ParallelText, Random},
+    corpus::{Batches, CorpusError, EncodedPair, FilterReport, ParallelText, Random},
     error::TrainError,
     familiarity::Familiarity,
     learner::{events::Quality, sampling},
@@ -166,11 +166,16 @@ impl Task for Translation {
             None => recipe.data.tokenizers(&train.text)?,
         };
         let filter = recipe.data.filter.length_filter();
-        let (pairs, filtered) = filter.apply(&train.text, &tokenizers)?;
+        let named = |text| move |error: CorpusError| error.of(text);
+        let (pairs, filtered) = filter
+            .apply(&train.text, &tokenizers)
+            .map_err(named("the training text"))?;
         let batches = Batches::new(&pairs, recipe.batch.budget())?;
         let validation = match recipe.data.load(Split::Valid, seed)? {
             Some(loaded) => {
-                let (pairs, _) = filter.apply(&loaded.text, &tokenizers)?;
+                let (pairs, _) = filter
+                    .apply(&loaded.text, &tokenizers)
+                    .map_err(named("the validation text"))?;
                 let batches = Batches::new(&pairs, recipe.batch.budget())?;
                 Some(ValidationSet {
                     text: loaded.text,

@@ -44,7 +44,8 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
     }
     options.compute.run(None, |_| {
         let opened = pretrained::find(&named.path.to_string_lossy(), options.quiet)?;
-        let model = opened.model(options.language.stored.storage())?;
+        let storage = options.language.stored.storage();
+        let model = pretrained::model(&opened, storage, options.quiet)?;
         let model = opened.causal(&model)?;
         let text = input::text(path)?;
         if text.trim().is_empty() {

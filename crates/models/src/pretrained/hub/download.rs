@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    path::PathBuf,
+    ffi::OsStr,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         mpsc::{self, Sender},
@@ -24,21 +25,41 @@ use crate::{
     guard::guarded,
     pretrained::{
         error::PretrainedError,
-        json::{LARGEST_LIST, json},
+        json::{LARGEST_LIST, LARGEST_SETTINGS, json},
+        pooling::Module,
     },
 };
 
 /// The files beside the weights, in the order in which they are downloaded.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 13] = [
     "config.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "tokenizer.json",
+    MODULES,
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
 ];
+/// The modules of sentence-transformers, which have folders of their own.
+const MODULES: &str = "modules.json";
 /// The files of a tokenizer without `tokenizer.json`.
-const FORMER: [&str; 4] = ["vocab.json", "merges.txt", "vocab.txt", "added_tokens.json"];
+const FORMER: [&str; 9] = [
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "added_tokens.json",
+    "spiece.model",
+    "tokenizer.model",
+    "source.spm",
+    "target.spm",
+    "target_vocab.json",
+];
 /// Names of weights, in the order in which [`Folder`](crate::pretrained::Folder) looks for them.
 const WEIGHTS: [&str; 4] = [
     "model.safetensors",
@@ -48,7 +69,8 @@ const WEIGHTS: [&str; 4] = [
 ];
 
 impl Hub {
-    /// The folder of a model, after what is missing of it was downloaded. A model that is in the cache is found without a network.
+    /// The folder of a model, after what is missing of it was downloaded. A model that is in the cache is found without a network, and
+    /// stays at its commit: what it lacks is downloaded from there.
     pub(super) fn download(
         &self,
         name: Name<'_>,
@@ -66,8 +88,14 @@ impl Hub {
             file: file.to_owned(),
             problem,
         };
+        let cached = self.cached(name);
+        let commit = cached.as_deref().and_then(Path::file_name);
+        let from = Name {
+            revision: commit.and_then(OsStr::to_str).unwrap_or(name.revision),
+            ..name
+        };
         let repository = self
-            .repository(name)
+            .repository(from)
             .map_err(|error| failed("anything", error))?;
         let info = {
             let repository = Arc::clone(&repository);
@@ -76,7 +104,7 @@ impl Hub {
         let listed = match self.awaited(info, |_, _| ()) {
             Ok(info) => info,
             Err(problem) => {
-                return match self.cached(name) {
+                return match cached {
                     Some(folder) => Ok(folder),
                     None => Err(failed("the list of its files", self.advice(&problem))),
                 };
@@ -89,8 +117,11 @@ impl Hub {
             .collect();
         let mut get = |file: &str| {
             // What is there is not downloaded again.
-            let cache = Cache::new(self.cache.clone()).repo(repo(name));
-            let found = match cache.get(file) {
+            let there = match &cached {
+                Some(folder) => Some(folder.join(file)).filter(|path| path.exists()),
+                None => Cache::new(self.cache.clone()).repo(repo(name)).get(file),
+            };
+            let found = match there {
                 Some(path) => Ok(path),
                 None => {
                     let (repository, name) = (Arc::clone(&repository), file.to_owned());
@@ -118,6 +149,26 @@ impl Hub {
             if files.contains(file) {
                 let path = get(file)?;
                 config.get_or_insert(path);
+            }
+        }
+        if files.contains(MODULES) {
+            // What is wrong with this list is said by what needs it.
+            let modules = json(&get(MODULES)?, LARGEST_SETTINGS);
+            let modules: Vec<Module> = modules.unwrap_or_default();
+            for module in &modules {
+                let Some(folder) = module.folder().filter(|folder| !folder.is_empty()) else {
+                    continue;
+                };
+                let named = |file: &str| format!("{folder}/{file}");
+                let weights = WEIGHTS
+                    .into_iter()
+                    .find(|file| files.contains(&named(file)));
+                let weights = weights.filter(|_| module.kind() == Some("Dense"));
+                for file in weights.into_iter().chain(["config.json"]) {
+                    if files.contains(&named(file)) {
+                        get(&named(file))?;
+                    }
+                }
             }
         }
         let first = get(weights)?;

@@ -109,7 +109,7 @@ impl Optimizer {
 
     /// Counts an update by gradients of this norm, and gives what they are multiplied with.
     fn begin(&mut self, norm: f64) -> Result<f64, OptimizerError> {
-        self.step += 1;
+        self.step = self.step.saturating_add(1);
         if !norm.is_finite() {
             return Err(OptimizerError::Gradient {
                 norm,

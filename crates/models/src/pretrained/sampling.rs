@@ -1,0 +1,78 @@
+//! How tokens are drawn where a folder says so.
+
+use std::path::Path;
+
+use super::{Config, PretrainedError};
+use crate::generate::{SampleConfig, SampleError};
+
+/// `usual`, unless `generation_config.json` in `folder` has other settings: with `"do_sample": true` its temperature, `top_k`, `top_p` and
+/// `min_p`, by transformers' defaults (1, 50, 1 and 0) where it leaves one out; its `repetition_penalty` in any case.
+///
+/// # Errors
+/// A setting that is no number, or out of its range.
+pub fn sampling(folder: &Path, usual: SampleConfig) -> Result<SampleConfig, PretrainedError> {
+    let path = folder.join("generation_config.json");
+    if !path.exists() {
+        return Ok(usual);
+    }
+    let own = Config::read_file(&path)?;
+    let mut found = usual;
+    if own.flag_or("do_sample", false)? {
+        found.temperature = own.float_or("temperature", 1.0)?;
+        found.top_k = own.count_or("top_k", 50)?;
+        found.top_p = own.float_or("top_p", 1.0)?;
+        found.min_p = own.float_or("min_p", 0.0)?;
+    }
+    let penalty = "repetition_penalty";
+    found.repetition_penalty = own.float_or(penalty, found.repetition_penalty)?;
+    match found.check() {
+        Err(SampleError::Setting { name, expected, .. }) => Err(own.refuse(name, expected)),
+        _ => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_has_settings_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let usual = SampleConfig {
+            temperature: 0.8,
+            top_k: 40,
+            seed: 3,
+            ..SampleConfig::default()
+        };
+        let of = |text: &str| {
+            fs::write(folder.path().join("generation_config.json"), text).unwrap();
+            sampling(folder.path(), usual.clone())
+        };
+        assert_eq!(sampling(folder.path(), usual.clone()).unwrap(), usual);
+        let drawn = of(r#"{"do_sample": true, "top_p": 0.9, "min_p": null, "max_length": 20}"#);
+        let expected = SampleConfig {
+            temperature: 1.0,
+            top_k: 50,
+            top_p: 0.9,
+            ..usual.clone()
+        };
+        assert_eq!(drawn.unwrap(), expected);
+        let greedy = of(r#"{"temperature": 0.1, "repetition_penalty": 1.3}"#);
+        let expected = SampleConfig {
+            repetition_penalty: 1.3,
+            ..usual.clone()
+        };
+        assert_eq!(greedy.unwrap(), expected);
+        for (text, key) in [
+            (r#"{"do_sample": true, "top_p": 2}"#, "top_p"),
+            (r#"{"do_sample": true, "temperature": "x"}"#, "temperature"),
+            (r#"{"repetition_penalty": 0}"#, "repetition_penalty"),
+        ] {
+            let error = of(text).unwrap_err().to_string();
+            let named = error.contains(key) && error.contains("generation_config.json");
+            assert!(named, "{error}");
+        }
+    }
+}

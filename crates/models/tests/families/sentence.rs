@@ -1,0 +1,164 @@
+//! Vectors of texts against what sentence-transformers computes (`../golden/sentence_golden.py`).
+
+use std::{fs, path::Path};
+
+use regard_models::pretrained::{Folder, Input, Pooling, TextEncoder, Tokenizer};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{close, copied, folder};
+
+/// A model with the files of a case beside it.
+fn case(name: &str) -> TempDir {
+    let model = copied("bert-sentence");
+    let tokenizer = folder("../scores/tokenizer.json");
+    fs::copy(tokenizer, model.path().join("tokenizer.json")).unwrap();
+    copy(&folder("../sentence").join(name), model.path());
+    model
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).unwrap();
+        }
+    }
+}
+
+/// Changes a JSON file of a case, and gives why it is refused.
+fn refused(name: &str, file: &str, change: impl FnOnce(&mut Value)) -> String {
+    let model = case(name);
+    let path = model.path().join(file);
+    let mut settings = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut settings);
+    fs::write(&path, settings.to_string()).unwrap();
+    Pooling::open(model.path()).unwrap_err().to_string()
+}
+
+#[test]
+fn vectors_are_those_of_sentence_transformers() {
+    let golden = fs::read(folder("../sentence/vectors.json")).unwrap();
+    let golden: Value = serde_json::from_slice(&golden).unwrap();
+    let texts = golden["texts"].as_array().unwrap();
+    for (name, golden) in golden["cases"].as_object().unwrap() {
+        let opened = case(name);
+        let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
+        let tokenizer = Tokenizer::open(opened.path()).unwrap();
+        let pooling = Pooling::open(opened.path()).unwrap();
+        let most = pooling.most_tokens(&model);
+        assert_eq!(Some(most as u64), golden["most"].as_u64(), "{name}");
+        for (text, expected) in texts.iter().zip(golden["vectors"].as_array().unwrap()) {
+            let text = text.as_str().unwrap();
+            let encoded = tokenizer.encode(text, true).unwrap().truncated(most);
+            let input = Input {
+                ids: &encoded.ids,
+                ..Default::default()
+            };
+            let states = model.states(&[input], None).unwrap();
+            let vector = pooling.vector(&model, &encoded.ids, &states[0]);
+            let expected = expected.as_array().unwrap().iter();
+            let expected: Vec<f32> = expected.map(|x| x.as_f64().unwrap() as f32).collect();
+            close(&format!("{name}: {text}"), &vector, &expected, 1e-4);
+            // That of no tokens has the same size.
+            assert_eq!(pooling.vector(&model, &[], &[]).len(), vector.len());
+        }
+    }
+}
+
+#[test]
+fn modules_that_are_not_known_are_refused_by_name() {
+    const MODULES: &str = "modules.json";
+    const DENSE: &str = "2_Dense/config.json";
+    for (kind, path, said) in [
+        ("sentence_transformers.models.CNN", "2_CNN", "CNN"),
+        (
+            "sentence_transformers.models.WeightedLayerPooling",
+            "2_Pooling",
+            "WeightedLayerPooling",
+        ),
+        ("custom.Normalize", "2_Normalize", "custom.Normalize"),
+        (
+            "sentence_transformers.models.Dense",
+            "../2_Dense",
+            "../2_Dense",
+        ),
+    ] {
+        let found = refused("labse", MODULES, |modules| {
+            modules[2] = json!({"path": path, "type": kind});
+        });
+        let place = format!("{MODULES}: module 2: found ");
+        assert!(found.contains(&place) && found.contains(said), "{found}");
+    }
+    let found = refused("labse", MODULES, |modules| modules[0]["path"] = "x".into());
+    assert!(found.contains("the model's own folder"), "{found}");
+    let found = refused("labse", MODULES, |modules| {
+        modules[1]["path"] = "nowhere".into();
+    });
+    assert!(
+        found.contains("nowhere/config.json: cannot read"),
+        "{found}"
+    );
+
+    for mode in [json!("sum"), json!(["mean", "sum"]), json!([])] {
+        let found = refused("cls", "1_Pooling/config.json", |pooling| {
+            pooling["pooling_mode"] = mode.clone();
+        });
+        assert!(
+            found.contains(&format!(
+                "pooling_mode: found {mode}; expected one of cls, max"
+            )),
+            "{found}"
+        );
+    }
+    for (key, value, said) in [
+        (
+            "activation_function",
+            json!("torch.nn.modules.activation.Softplus"),
+            "Identity, Tanh",
+        ),
+        ("activation_function", json!("mine.Tanh"), "of torch.nn"),
+        ("in_features", json!(17), "18, the size of the vectors"),
+        ("out_features", json!(8), "linear.weight"),
+        ("bias", json!(false), "linear.bias"),
+        ("use_residual", json!(true), "residual"),
+        (
+            "module_input_name",
+            json!("token_embeddings"),
+            "sentence_embedding",
+        ),
+    ] {
+        let found = refused("labse", DENSE, |dense| dense[key] = value);
+        assert!(found.contains("2_Dense") && found.contains(said), "{found}");
+    }
+    let found = refused("labse", "sentence_bert_config.json", |settings| {
+        settings["max_seq_length"] = json!("long");
+    });
+    assert!(found.contains("max_seq_length: found \"long\""), "{found}");
+}
+
+/// Where there is no list of modules: the mean, or what the pooling says, of length 1.
+#[test]
+fn without_modules_vectors_have_length_1() {
+    let model = case("cls");
+    fs::remove_file(model.path().join("modules.json")).unwrap();
+    let encoder = TextEncoder::open(&Folder::open(model.path()).unwrap(), None).unwrap();
+    let states: Vec<f32> = (0..36u8).map(f32::from).collect();
+    let of = || {
+        Pooling::open(model.path())
+            .unwrap()
+            .vector(&encoder, &[2, 3], &states)
+    };
+    let unit = |row: Vec<f32>| -> Vec<f32> {
+        let length = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+        row.iter().map(|x| x / length).collect()
+    };
+    close("first", &of(), &unit(states[..18].to_vec()), 1e-6);
+    fs::remove_dir_all(model.path().join("1_Pooling")).unwrap();
+    let mean = (0..18u8).map(|x| f32::from(x) + 9.0).collect();
+    close("mean", &of(), &unit(mean), 1e-6);
+}

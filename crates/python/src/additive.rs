@@ -9,8 +9,9 @@ use crate::{
     threads::detached,
 };
 
-/// What is read, all contiguous: `query [batch, queries, dim]`, `key [batch, keys, dim]`, `v [dim]`, `value [batch, keys, value_dim]`;
-/// `mask [batch, keys]` and `bias [batch, queries, keys]` if there are any.
+/// What is read, all contiguous: `query [batch, queries, dim]`, `key [batch, keys, dim]`, `v [dim]` or `[heads, dim]` (the batch is then
+/// sentences times heads, the head innermost), `value [batch, keys, value_dim]`; `mask [batch, keys]` and `bias [batch, queries, keys]` if
+/// there are any.
 #[derive(FromPyObject)]
 pub struct Arguments<'py> {
     query: PyReadonlyArrayDyn<'py, f32>,
@@ -49,7 +50,7 @@ impl Arguments<'_> {
             },
             query: slice("query", &self.query)?,
             key: shaped("key", &self.key, "[batch, keys, dim]", &[batch, keys, dim])?,
-            v: shaped("v", &self.v, "[dim]", &[dim])?,
+            v: self.score_vectors(batch, dim)?,
             value: shaped(
                 "value",
                 &self.value,
@@ -59,6 +60,22 @@ impl Arguments<'_> {
             keep: mask.map_or(PaddingMask::All, PaddingMask::Mask),
             bias: self.bias.as_ref().map(of_bias).transpose()?,
         })
+    }
+
+    /// `v`: one vector for all, or one for each head.
+    fn score_vectors(&self, batch: usize, dim: usize) -> PyResult<&[f32]> {
+        let found = self.v.shape();
+        let fits = match *found {
+            [of_all] => of_all == dim,
+            [heads, of_head] => of_head == dim && heads > 0 && batch.is_multiple_of(heads),
+            _ => false,
+        };
+        if !fits {
+            return Err(refused(format!(
+                "`v` has the shape {found:?}, expected [{dim}], or [heads, {dim}] with a number of heads that divides the batch of {batch}"
+            )));
+        }
+        slice("v", &self.v)
     }
 }
 

@@ -11,7 +11,7 @@ pub fn refused(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// An array as `[batch, heads, length, dim]`.
+/// An array as `[batch, heads, length, dim]`; where there are no numbers, its strides do not matter.
 ///
 /// # Errors
 /// Another number of axes; a last axis whose numbers do not follow each other; strides that are negative or no whole numbers.
@@ -25,10 +25,17 @@ pub fn view<'a, T: Element>(
             "`{name}` has the shape {found:?}, expected four axes: [batch, heads, length, dim]"
         ))
     })?;
+    if shape.contains(&0) {
+        return Ok(View {
+            data: &[],
+            shape,
+            strides: [0; 3],
+        });
+    }
     let size = size_of::<T>() as isize;
     let strides = array.strides();
     let [batch, heads, length, dim] = [0, 1, 2, 3].map(|axis| match shape[axis] {
-        0 | 1 => Some(0),
+        1 => Some(0),
         _ => usize::try_from(strides[axis] / size)
             .ok()
             .filter(|_| strides[axis] >= 0 && strides[axis] % size == 0),
@@ -44,16 +51,12 @@ pub fn view<'a, T: Element>(
         )));
     }
     let strides = [batch, heads, length];
-    let data: &[T] = match shape.contains(&0) {
-        true => &[],
-        false => {
-            let steps = shape.iter().zip(&strides);
-            let last: usize = steps.map(|(size, stride)| (size - 1) * stride).sum();
-            // SAFETY: numpy gave the array memory for each number that its shape and strides reach; with no negative stride these lie
-            // between the first one and this end. The borrow keeps the array alive, and other code of this crate from writing to it.
-            unsafe { std::slice::from_raw_parts(array.as_array().as_ptr(), last + shape[3]) }
-        }
-    };
+    let steps = shape.iter().zip(&strides);
+    let last: usize = steps.map(|(size, stride)| (size - 1) * stride).sum();
+    // SAFETY: numpy gave the array memory for each number that its shape and strides reach; with no negative stride these lie
+    // between the first one and this end. The borrow keeps the array alive, and other code of this crate from writing to it.
+    let data: &[T] =
+        unsafe { std::slice::from_raw_parts(array.as_array().as_ptr(), last + shape[3]) };
     Ok(View {
         data,
         shape,

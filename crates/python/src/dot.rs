@@ -119,7 +119,7 @@ fn forward<'py, T: Stored>(
     Ok((T::array(py, output, &shape)?, array(py, lse, &of_lse)?))
 }
 
-/// The gradients of query, key and value, and of the bias and the sink where there are any, all of `float32`.
+/// The gradients of query, key and value, of the bias if it is asked for, and of the sink if there is one, all of `float32`.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "those of the kernel")]
 pub fn dot_backward<'py>(
@@ -132,9 +132,10 @@ pub fn dot_backward<'py>(
     d_output: Numbers<'py>,
     options: &Bound<'py, PyDict>,
     dtype: &str,
+    of_bias: bool,
 ) -> PyResult<Gradients<'py>> {
     let numbers = [&query, &key, &value, &output, &d_output];
-    with_type!(dtype, backward(py, numbers, &lse, options))
+    with_type!(dtype, backward(py, numbers, &lse, options, of_bias))
 }
 
 type Gradients<'py> = (
@@ -148,6 +149,7 @@ fn backward<'py, T: Stored>(
     [query, key, value, output, d_output]: [&Numbers<'py>; 5],
     lse: &PyReadonlyArrayDyn<'py, f32>,
     options: &Bound<'py, PyDict>,
+    of_bias: bool,
 ) -> PyResult<Gradients<'py>> {
     let options = Options::read(options)?;
     let attention = options.attention()?;
@@ -158,7 +160,7 @@ fn backward<'py, T: Stored>(
     let shapes = [query.shape, key.shape, value.shape];
     let [mut d_query, mut d_key, mut d_value] =
         [zeros(&shapes[0])?, zeros(&shapes[1])?, zeros(&shapes[2])?];
-    let of_bias = attention.bias.map(|bias| bias.shape);
+    let of_bias = attention.bias.filter(|_| of_bias).map(|bias| bias.shape);
     let mut d_bias = of_bias.map(|shape| zeros(&shape)).transpose()?;
     let mut d_sink = attention.sink.map(|sink| vec![0.0; sink.len()]);
     detached(py, || {

@@ -26,7 +26,7 @@ use regard::{
 
 use crate::{
     arrays::{refused, slice},
-    threads::interruptible,
+    threads::{abandonable, interruptible},
     trace::Trace,
 };
 
@@ -104,7 +104,8 @@ pub struct Writing {
 /// one that is in the package.
 #[pyfunction]
 pub fn open_model(py: Python<'_>, name: String) -> PyResult<Model> {
-    let opened = interruptible(py, |_| open(&name).map_err(|error| error.to_string()))?;
+    let of = name.clone();
+    let opened = abandonable(py, move || open(&of).map_err(|error| error.to_string()))?;
     let role = opened.map_err(refused)?;
     Ok(Model { name, role })
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{self, RecvTimeoutError},
+        mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
     time::Duration,
@@ -27,13 +27,18 @@ pub fn at_home() {
 
 /// `work`, while other threads of Python go on.
 pub fn detached<T: Ungil + Send>(py: Python<'_>, work: impl FnOnce() -> T + Ungil + Send) -> T {
-    py.detach(|| match forked() {
-        Some(pool) => pool.install(work),
-        None => work(),
-    })
+    py.detach(|| at_home_or_forked(work))
 }
 
-/// Long `work` on the pool of threads, while this one listens for Ctrl-C: then it sets what `work` looks at now and then, and waits for it.
+fn at_home_or_forked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    match forked() {
+        Some(pool) => pool.install(work),
+        None => work(),
+    }
+}
+
+/// Long `work` on the pool of threads, while this one listens for Ctrl-C: then it sets what `work` looks at now and then, and waits for it
+/// (to its end, where it does not look).
 ///
 /// # Errors
 /// What a signal's handler raised, such as KeyboardInterrupt.
@@ -54,22 +59,59 @@ pub fn interruptible<T: Send>(
                 // The other side is gone if a signal came first.
                 let _ = done.send(answer);
             });
-            loop {
-                match answer.recv_timeout(Duration::from_millis(50)) {
-                    Ok(answer) => return Ok(answer),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => match worker.join() {
-                        Err(panicked) => panic::resume_unwind(panicked),
-                        Ok(()) => unreachable!("it answers before it ends"),
-                    },
-                }
-                if let Err(error) = Python::attach(|py| py.check_signals()) {
+            match heard(&answer) {
+                Ok(Some(answer)) => Ok(answer),
+                Ok(None) => ended(worker.join()),
+                Err(signal) => {
                     stopped.store(true, Relaxed);
-                    return Err(error);
+                    Err(signal)
                 }
             }
         })
     })
+}
+
+/// As [`interruptible`], for `work` that cannot be stopped on the way: after Ctrl-C it goes on by itself, and nobody waits for its answer.
+/// So it has a thread of its own: what waits for a network would keep one of the pool's from others.
+///
+/// # Errors
+/// As [`interruptible`].
+pub fn abandonable<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    py.detach(|| {
+        let (done, answer) = mpsc::sync_channel(1);
+        let worker = thread::spawn(move || {
+            let _ = done.send(at_home_or_forked(work));
+        });
+        match heard(&answer)? {
+            Some(answer) => Ok(answer),
+            None => ended(worker.join()),
+        }
+    })
+}
+
+/// An answer, or none from a thread that panicked.
+///
+/// # Errors
+/// What a signal's handler raised before the answer came.
+fn heard<T>(answer: &Receiver<T>) -> PyResult<Option<T>> {
+    loop {
+        match answer.recv_timeout(Duration::from_millis(50)) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals())?,
+        }
+    }
+}
+
+/// Goes on with the panic of a thread that did not answer.
+fn ended<T>(joined: thread::Result<()>) -> T {
+    match joined {
+        Err(panicked) => panic::resume_unwind(panicked),
+        Ok(()) => unreachable!("it answers before it ends"),
+    }
 }
 
 /// The pool of this process, if it was forked.

@@ -3,7 +3,11 @@
 use std::{path::PathBuf, sync::mpsc};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pyo3::{exceptions::PyIndexError, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::{PyIndexError, PyTypeError},
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 use regard_kernels::{Attention, Window};
 use regard_serve::{Config, Contents, Opened, Stop, serve};
 use regard_trace::{
@@ -46,7 +50,7 @@ impl From<Along> for Axis {
 }
 
 /// What a model looked at on the way to one output.
-#[pyclass(from_py_object)]
+#[pyclass(from_py_object, module = "regard")]
 #[derive(Clone)]
 pub struct Trace(traces::Trace);
 
@@ -66,9 +70,14 @@ impl Trace {
         layer: usize,
         queries: Along,
         keys: Along,
-        weights: PyReadonlyArrayDyn<'_, f32>,
+        weights: &Bound<'_, PyAny>,
         normalized: bool,
     ) -> PyResult<()> {
+        let weights = (weights.extract::<PyReadonlyArrayDyn<'_, f32>>()).map_err(|_| {
+            PyTypeError::new_err(
+                "`weights` is no numpy array of float32: pass numpy.asarray(weights, numpy.float32)",
+            )
+        })?;
         let kinds = [
             Kind::EncoderSelf,
             Kind::DecoderSelf,
@@ -154,6 +163,18 @@ impl Trace {
     #[pyo3(signature = (index, head=None))]
     fn png(&self, index: usize, head: Option<usize>) -> PyResult<Vec<u8>> {
         png::from_svg(&self.svg(index, head)?, &PngOptions::default()).map_err(refused)
+    }
+
+    /// The bytes of a trace file, for `pickle` and `copy`, which begin with an empty trace.
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = traces::to_bytes(std::slice::from_ref(&self.0)).map_err(refused)?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn __setstate__(&mut self, state: &Bound<'_, PyBytes>) -> PyResult<()> {
+        let found = traces::from_bytes(state.as_bytes()).map_err(refused)?;
+        self.0 = (found.into_iter().next()).ok_or_else(|| refused("there is no trace in this"))?;
+        Ok(())
     }
 
     fn __repr__(&self) -> String {

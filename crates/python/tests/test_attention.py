@@ -1,6 +1,8 @@
 """Attention on arrays and tensors: against plain numpy in double precision, gradients against finite differences, and bad input."""
 
+import copy
 import os
+import pickle
 import re
 import signal
 import threading
@@ -104,6 +106,108 @@ def test_dlpack_goes_in_and_out_without_a_copy():
     assert back.__array_interface__["data"][0] == output.__array_interface__["data"][0]
     with pytest.raises(ValueError, match="`key`"):
         regard.attention(x, Exchanged(x, device=(2, 0)), x)
+
+
+def test_half_precision_goes_in_by_dlpack():
+    x = random(18, 1, 2, 5, 8).astype(np.float16)
+    output = regard.attention(*[Exchanged(x)] * 3, causal=True)
+    assert output.dtype == np.float16
+    np.testing.assert_array_equal(output, regard.attention(x, x, x, causal=True))
+
+
+def test_the_other_order_of_bytes_is_read():
+    x = random(18, 1, 2, 5, 8)
+    for dtype in (np.float32, np.float16):
+        x = x.astype(dtype)
+        other = x.astype(x.dtype.newbyteorder())
+        np.testing.assert_array_equal(regard.attention(other, other, other, sink=x[0, :, 0, 0]), regard.attention(x, x, x, sink=other[0, :, 0, 0]))
+
+
+HALF_OPTIONS = [
+    {"sink": np.array([1, 2])},
+    {"alibi": np.array([0.5, 0.25])},
+    {"relative": (np.ones((2, 9)) * np.arange(9), 4)},
+]
+
+
+@pytest.mark.parametrize("options", HALF_OPTIONS, ids=lambda options: next(iter(options)))
+def test_options_of_half_precision_are_numbers(options):
+    x = random(20, 1, 2, 4, 8)
+    expected = regard.attention(x, x, x, **options)
+    in_half = {name: tuple(y.astype(np.float16) if isinstance(y, np.ndarray) else y for y in of) if isinstance(of, tuple) else of.astype(np.float16) for name, of in options.items()}
+    np.testing.assert_array_equal(regard.attention(x, x, x, **in_half), expected)
+
+
+def test_lists_of_numbers_are_read():
+    x = random(20, 1, 2, 4, 8)
+    bias = [[0.5, 0.0, -1.0, 2.0]] * 4
+    np.testing.assert_array_equal(regard.attention(x, x, x, bias=bias), regard.attention(x, x, x, bias=np.array(bias, np.float32)))
+
+
+def test_whole_numbers_are_no_fractions():
+    x = random(20, 1, 2, 4, 8)
+    for name in ("lengths", "prefix"):
+        with pytest.raises(TypeError, match=f"`{name}` is of float16"):
+            regard.attention(x, x, x, **{name: np.array([3], np.float16)})
+
+
+def test_arrays_without_numbers_are_answered():
+    for shape in ((0, 2, 4, 8), (1, 0, 4, 8), (1, 2, 0, 8)):
+        x = np.zeros(shape, np.float32)
+        assert regard.attention(x, x, x).shape == shape
+    x = np.zeros((0, 2, 4, 8), np.float32)
+    assert regard.attention(x, x, x, lengths=[]).shape == x.shape
+
+
+def test_nothing_is_hidden_by_entropy():
+    x = random(21, 1, 2, 4, 8)
+    query = x.copy()
+    query[0, 0, 1, 0] = np.nan
+    seen = regard.observe(query, x, rows=True, entropy=True)
+    assert np.isnan(seen.weights[0, 0, 1]).all()
+    np.testing.assert_array_equal(np.isnan(seen.entropy[0]), [[False, True, False, False], [False] * 4])
+    # A key that no query sees stays hidden.
+    key = x.copy()
+    key[0, :, 3] = np.nan
+    assert np.isfinite(regard.observe(x, key, entropy=True, mask=np.arange(4) < 3).entropy).all()
+
+
+def test_a_sinks_share_is_in_the_entropy():
+    query, key, sink = random(22, 1, 2, 4, 8), random(23, 1, 2, 5, 8), np.array([1.0, -0.5])
+    seen = regard.observe(query, key, rows=True, entropy=True, sink=sink)
+    weights = seen.weights.astype(np.float64)
+    share = 1 - weights.sum(-1)
+    expected = -(weights * np.log(weights)).sum(-1) - share * np.log(share)
+    np.testing.assert_allclose(seen.entropy, expected, atol=1e-5)
+
+
+OBSERVE = [
+    ({"rows": 2}, "`rows`"),
+    ({"rows": [-1]}, "`rows`"),
+    ({"rows": [4]}, "rows"),
+    ({"rows": [0.5]}, "`rows` is of float32"),
+    ({"rows": False}, "`rows`"),
+    ({"top": -1}, "`top` is -1"),
+    ({"top": 1.5}, "`top` is a float"),
+    ({"cells": 4}, "`cells` is 4"),
+    ({"cells": (0, 0)}, "`cells` is 0"),
+    ({"cells": (-1, 2)}, "`cells` is -1"),
+    ({"cells": (2, 2), "pool": "sum"}, "`pool` is 'sum'"),
+]
+
+
+@pytest.mark.parametrize("asked, named", OBSERVE, ids=lambda x: str(x) if isinstance(x, dict) else "")
+def test_what_cannot_be_observed_is_named(asked, named):
+    x = random(24, 1, 2, 4, 8)
+    with pytest.raises((TypeError, ValueError), match=named):
+        regard.observe(x, x, **asked)
+
+
+def test_what_is_observed_may_be_nothing():
+    x = random(24, 1, 2, 4, 8)
+    assert regard.observe(x, x, rows=[]).weights.shape == (1, 2, 0, 4)
+    assert regard.observe(x, x, top=0).top_keys.shape == (1, 2, 4, 0)
+    assert regard.observe(x, x, cells=[2, 2]).pooled.shape == (1, 2, 2, 2)
 
 
 def test_a_row_that_sees_nothing_is_0():
@@ -256,6 +360,26 @@ def test_additive_attention_is_its_definition():
     np.testing.assert_allclose(context, weights @ value, atol=1e-6)
 
 
+def test_additive_attention_has_a_score_vector_for_each_head():
+    query, key, v, value = random(13, 6, 3, 5), random(14, 6, 4, 5), random(15, 3, 5), random(16, 6, 4, 2)
+    context, weights = regard.additive_attention(query, key, v, value)
+    for head in range(3):
+        expected = regard.additive_attention(query[head::3], key[head::3], v[head], value[head::3])
+        np.testing.assert_array_equal(context[head::3], expected[0])
+        np.testing.assert_array_equal(weights[head::3], expected[1])
+    for bad in (random(15, 4, 5), random(15, 3, 4), random(15, 1, 3, 5)):
+        with pytest.raises(ValueError, match="`v` has the shape"):
+            regard.additive_attention(query, key, bad, value)
+
+
+def test_additive_attention_is_of_float32():
+    arguments = [random(13, 2, 3, 5), random(14, 2, 4, 5), random(15, 5), random(16, 2, 4, 6)]
+    for at, name in enumerate(("query", "key", "v", "value")):
+        some = [x.astype(np.float16) if i == at else x for i, x in enumerate(arguments)]
+        with pytest.raises(TypeError, match=f"`{name}` is of float16, expected float32$"):
+            regard.additive_attention(*some)
+
+
 @pytest.mark.parametrize(
     "name, given",
     [
@@ -296,11 +420,41 @@ def test_traces_go_to_disk_and_back(tmp_path):
         trace.add("decoder.cross", 0, [("c", 0, False)], tokens, np.ones((1, 2, 1), np.float32))
     with pytest.raises(ValueError, match="sum"):
         trace.add("self", 0, tokens, tokens, np.ones((1, 2, 2), np.float32))
+    for other in (np.full((1, 2, 2), 0.5), [[[0.5, 0.5]] * 2]):
+        with pytest.raises(TypeError, match="`weights` is no numpy array of float32"):
+            trace.add("self", 0, tokens, tokens, other)
     with pytest.raises(IndexError, match="no map 3"):
         back.svg(3)
     (tmp_path / "bad").write_bytes(b"x")
     with pytest.raises(ValueError, match="bad"):
         regard.read_traces(tmp_path / "bad")
+
+
+def test_traces_are_copied_and_pickled():
+    trace = regard.Trace("model", "a b", "c")
+    tokens = [("a", 0, False), ("b", None, True)]
+    trace.add("decoder.cross", 3, [("c", 0, False)], tokens, np.array([[[0.25, 0.75]], [[1, 0]]], np.float32))
+    trace.add("attention", 1, 1, 2, np.array([[[0.25, 0.25]]], np.float32), normalized=False)
+    caption = regard.Caption("c", trace)
+    for other in (copy.copy(trace), copy.deepcopy(trace), pickle.loads(pickle.dumps(caption)).trace):
+        assert (other.model, other.source, other.target, len(other)) == ("model", "a b", "c", 2)
+        for at in range(2):
+            one, same = trace.map(at), other.map(at)
+            np.testing.assert_array_equal(one.pop("weights"), same.pop("weights"))
+            assert one == same
+    assert len(copy.copy(regard.Trace())) == 0
+    with pytest.raises(ValueError):
+        regard.Trace().__setstate__(b"x")
+
+
+def test_a_notebook_shows_the_viewer():
+    trace = regard.Trace("model", "a", "")
+    trace.add("self", 0, 1, 1, np.ones((1, 1, 1), np.float32))
+    with regard.serve(trace) as viewer:
+        assert viewer._repr_html_().startswith("<iframe srcdoc=")
+    for port in (99999, -1):
+        with pytest.raises(ValueError, match=f"`port` is {port}, expected 0 to 65535"):
+            regard.serve(trace, port=port)
 
 
 def test_the_viewer_answers_and_stops():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -41,6 +42,38 @@ def test_images_get_captions():
             model.caption(image)
 
 
+class Listened:
+    """What a model's compiled part is given."""
+
+    def caption(self, image, beam):
+        self.image = image
+        return "", regard.Trace()
+
+
+def test_images_of_pil_are_read_as_their_files_are():
+    image = pytest.importorskip("PIL.Image")
+    inner = Listened()
+    model = regard.Model(inner)
+    draw = np.random.default_rng(0)
+    colours = image.fromarray(draw.integers(0, 256, (6, 5, 3), dtype=np.uint8))
+    for mode in ("RGB", "P", "HSV", "YCbCr", "CMYK", "1"):
+        model.caption(colours.convert(mode))
+        np.testing.assert_array_equal(inner.image, np.asarray(colours.convert(mode).convert("RGB")))
+    model.caption(colours.convert("L"))
+    np.testing.assert_array_equal(inner.image[..., 0], np.asarray(colours.convert("L")))
+    half = colours.copy()
+    half.putalpha(image.fromarray(draw.integers(0, 256, (6, 5), dtype=np.uint8)))
+    for seen in (half, half.convert("LA")):
+        model.caption(seen)
+        pixels = np.asarray(seen.convert("RGBA")).astype(int)
+        opacity = pixels[..., 3:]
+        over_white = (pixels[..., :3] * opacity + 255 * (255 - opacity) + 127) // 255
+        np.testing.assert_allclose(inner.image.astype(int), over_white, atol=1)
+    for other, named in ((colours.convert("F"), "float32"), (colours.convert("I"), "int32"), (np.asarray(half), "4 channels")):
+        with pytest.raises((TypeError, ValueError), match=named):
+            model.caption(other)
+
+
 def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
     translator, captioner = regard.load(), regard.load("scenes-captioner")
     for call in (lambda: captioner.translate("a"), lambda: captioner.look("a"), lambda: captioner.generate("a"), lambda: translator.generate("a")):
@@ -52,7 +85,9 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
         translator.translate("a", prefix="b")
     with pytest.raises(TypeError, match=r"texts\[1\]"):
         translator.translate(["a", 3])
-    for beam in (0, 2000):
+    with pytest.raises(TypeError, match="`texts` is a int"):
+        translator.translate(3)
+    for beam in (-1, 0, 2000):
         with pytest.raises(ValueError, match="beam"):
             translator.translate("a", beam=beam)
         with pytest.raises(ValueError, match="beam"):
@@ -91,6 +126,23 @@ def test_an_interrupt_ends_long_work():
     threading.Event().wait(0.5)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_an_interrupt_ends_the_wait_for_a_download(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        of_hub = {"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}", "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "", "NO_PROXY": "127.0.0.1"}
+        program = "import regard; regard.load('hf:a/b')"
+        process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env={**os.environ, **of_hub})
+        try:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert "KeyboardInterrupt" in said
 
 

@@ -34,6 +34,37 @@ def test_bleu_is_sacrebleus(seed, lowercase):
         assert f"case:{'lc' if lowercase else 'mixed'}" in found.signature
 
 
+def test_bleu_and_chrf_come_together():
+    hypotheses, references = corpus(7)
+    found = regard.evaluate(hypotheses, references, lowercase=True)
+    assert found.bleu == regard.bleu(hypotheses, references, lowercase=True)
+    assert found.chrf == regard.chrf(hypotheses, references, lowercase=True)
+
+
+@pytest.mark.parametrize(
+    "hypotheses, references, named",
+    [
+        ("abc", [["a", "b", "c"]], "`hypotheses` is one text"),
+        (["ab c", "d e"], ["ab", "cd"], r"`references\[0\]` is one text"),
+        (["ab c"], "ab c", "`references` is a str"),
+        (["ab c"], [3], r"`references\[0\]` is a int"),
+        (3, [["a"]], "`hypotheses` is a int"),
+        ([3], [["a"]], r"`hypotheses\[0\]` is a int"),
+    ],
+)
+@pytest.mark.parametrize("score", [regard.bleu, regard.chrf, regard.evaluate])
+def test_texts_in_place_of_lists_are_refused(score, hypotheses, references, named):
+    with pytest.raises(TypeError, match=named):
+        score(hypotheses, references)
+
+
+def test_an_order_of_words_that_is_none_is_named():
+    with pytest.raises(ValueError, match="`word_order` is -1"):
+        regard.chrf(["a"], [["a"]], word_order=-1)
+    with pytest.raises(TypeError, match="`word_order`"):
+        regard.chrf(["a"], [["a"]], word_order=0.5)
+
+
 @pytest.mark.parametrize("word_order", [0, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_chrf_is_sacrebleus(seed, word_order):

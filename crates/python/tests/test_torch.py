@@ -76,6 +76,103 @@ def test_additive_attention_has_gradients():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_sinks_of_half_precision_are_numbers_with_gradients():
+    tensors = inputs()
+    sink = torch.tensor([1.0, 2.0, -1.0, 0.5])
+    found = []
+    for one in (sink, sink.bfloat16()):
+        one.requires_grad_()
+        output = regard.attention(*tensors, sink=one)
+        output.square().sum().backward()
+        assert one.grad.dtype == one.dtype
+        found.append((output.detach(), one.grad.float()))
+    torch.testing.assert_close(found[1][0], found[0][0])
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-2, atol=1e-3)
+    with pytest.raises(TypeError, match="`lengths` is of bfloat16"):
+        regard.attention(*tensors, lengths=torch.tensor([3, 3]).bfloat16())
+
+
+@pytest.mark.parametrize("name", ["bias", "mask"])
+def test_what_was_changed_before_the_pass_backward_is_refused(name):
+    shape = (1, 4, 7, 9)
+    torch.manual_seed(2)
+    given = torch.randn(shape) if name == "bias" else torch.rand(shape) > 0.5
+
+    def gradients(given, *, change=None):
+        tensors = inputs()
+        output = regard.attention(*tensors, **{name: given})
+        if change is not None:
+            change()
+        return torch.autograd.grad(output.square().sum(), tensors)
+
+    expected = gradients(given)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        changed = given.clone()
+        gradients(changed, change=changed.zero_)
+    # Of arrays nobody knows, so they are copied; of lists, too.
+    for one, other in zip(gradients(given.tolist()), expected):
+        torch.testing.assert_close(one, other)
+    array = given.numpy().copy()
+    for one, other in zip(gradients(array, change=lambda: array.fill(0)), expected):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_table_of_blocks_that_was_changed_gives_the_same_gradients():
+    table = torch.tensor([[True, False, True], [True, True, False]])
+
+    def gradients(change):
+        tensors = inputs()
+        output = regard.attention(*tensors, blocks=(4, 3, table))
+        change()
+        return torch.autograd.grad(output.square().sum(), tensors)
+
+    for one, other in zip(gradients(lambda: None), gradients(table.zero_)):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_bias_gets_a_gradient_where_one_is_asked_for():
+    tensors = inputs()
+    bias = torch.randn(1, 4, 7, 9)
+    regard.attention(*tensors, bias=bias).sum().backward()
+    assert bias.grad is None and tensors[0].grad is not None
+    bias.requires_grad_()
+    query, key, value = (x.detach() for x in tensors)
+    regard.attention(query, key, value, bias=bias).square().sum().backward()
+    scores = query @ key.repeat_interleave(2, 1).mT / 4 + bias
+    expected = torch.autograd.grad((scores.softmax(-1) @ value.repeat_interleave(2, 1)).square().sum(), bias)[0]
+    torch.testing.assert_close(bias.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_beside_tensors_are_named_or_read():
+    torch.manual_seed(3)
+    arguments = [torch.randn(s, requires_grad=True) for s in [(2, 3, 5), (2, 4, 5), (5,), (2, 4, 6)]]
+    for at, name in enumerate(("query", "key", "v", "value")):
+        some = [x.detach().numpy() if i == at else x for i, x in enumerate(arguments)]
+        with pytest.raises(TypeError, match=f"`{name}` is a ndarray, expected a tensor"):
+            regard.additive_attention(*some)
+    bias, mask = torch.randn(2, 3, 4), torch.rand(2, 4) > 0.3
+    expected, _ = regard.additive_attention(*arguments, bias=bias, mask=mask)
+    found, _ = regard.additive_attention(*arguments, bias=bias.numpy(), mask=mask.numpy())
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(torch.autograd.grad(found.sum(), arguments), torch.autograd.grad(expected.sum(), arguments)):
+        torch.testing.assert_close(one, other)
+    expected, _ = regard.additive_attention(*arguments, mask=mask)
+    mask.logical_not_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        expected.sum().backward()
+
+
+def test_score_vectors_of_heads_have_gradients():
+    torch.manual_seed(4)
+    query, key, v, value = (torch.randn(s, requires_grad=True) for s in [(6, 3, 5), (6, 4, 5), (3, 5), (6, 4, 2)])
+    of = query, key, v, value
+    scores = (torch.tanh(query[:, :, None] + key[:, None]) * v.repeat(2, 1)[:, None, None]).sum(-1)
+    expected = torch.autograd.grad((scores.softmax(-1) @ value).square().sum(), of)
+    context, _ = regard.additive_attention(*of)
+    for one, other in zip(torch.autograd.grad(context.square().sum(), of), expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_random_tensors_raise_or_answer():
     torch.manual_seed(5)
     draw = torch.Generator().manual_seed(6)

@@ -15,11 +15,12 @@ from ._models import Caption, Model, Written, load
 from ._plot import plot
 from ._recorder import Recorder, record
 from ._regard import Trace, __version__
-from ._scores import Score, bleu, chrf
+from ._scores import Evaluation, Score, bleu, chrf, evaluate
 from ._trace import Viewer, read_traces, serve, write_traces
 
 __all__ = [
     "Caption",
+    "Evaluation",
     "Model",
     "Observed",
     "Recorder",
@@ -32,6 +33,7 @@ __all__ = [
     "attention",
     "bleu",
     "chrf",
+    "evaluate",
     "load",
     "observe",
     "plot",

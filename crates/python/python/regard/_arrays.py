@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from typing import Any
 
@@ -16,19 +17,24 @@ def is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
+def type_of(x: Any) -> str:
+    """The name of the type of its numbers: of an array and a tensor the same."""
+    return str(x.dtype).removeprefix("torch.") if is_tensor(x) else x.dtype.name
+
+
 def dtype_of(name: str, x: Any) -> str:
     """`float32`, `bfloat16` or `float16`.
 
     Raises TypeError for any other type.
     """
-    dtype = str(x.dtype).removeprefix("torch.")
+    dtype = type_of(x)
     if dtype not in ("float32", *HALVES):
         raise TypeError(f"`{name}` is of {dtype}, expected float32, bfloat16 or float16")
     return dtype
 
 
-def as_numpy(name: str, x: Any) -> np.ndarray:
-    """The numbers of `x` where they are; half precision as its bits.
+def given(name: str, x: Any) -> Any:
+    """`x` as an array, or the tensor that it is, in CPU memory and with this machine's order of bytes.
 
     Raises TypeError for what is no array, and ValueError for a tensor of another device.
     """
@@ -40,8 +46,7 @@ def as_numpy(name: str, x: Any) -> np.ndarray:
         if x.layout is not torch.strided:
             raise TypeError(f"`{name}` is a {x.layout} tensor, expected a dense one: pass {name}.to_dense()")
         x = x.detach()
-        x = x.resolve_neg() if x.is_neg() else x
-        return x.view(torch.uint16).numpy() if dtype_is_half(x) else x.numpy()
+        return x.resolve_neg() if x.is_neg() else x
     if isinstance(x, np.ndarray):
         pass
     elif hasattr(x, "__dlpack__"):
@@ -51,52 +56,82 @@ def as_numpy(name: str, x: Any) -> np.ndarray:
             raise ValueError(f"`{name}` cannot be read where it is, in CPU memory: {error}") from error
     elif isinstance(x, (list, tuple, int, float)):
         x = np.asarray(x)
+        # Python's numbers have no precision of their own.
+        x = x.astype(np.float32) if x.dtype == np.float64 else x
     else:
         raise TypeError(f"`{name}` is a {type(x).__name__}, expected a numpy array or a PyTorch tensor")
-    return x.view(np.uint16) if dtype_is_half(x) else x
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-def dtype_is_half(x: Any) -> bool:
-    return str(x.dtype).removeprefix("torch.") in HALVES
+def as_numpy(x: Any) -> np.ndarray:
+    """The numbers of what `given` gave where they are; half precision as its bits."""
+    if is_tensor(x):
+        import torch
+
+        return (x.view(torch.uint16) if type_of(x) in HALVES else x).numpy()
+    return x.view(np.uint16) if type_of(x) in HALVES else x
+
+
+def single(x: Any) -> np.ndarray:
+    """The numbers of what `given` gave as float32."""
+    return x.float().numpy() if is_tensor(x) else x.astype(np.float32, copy=False)
 
 
 def readable(x: np.ndarray) -> np.ndarray:
     """`x` itself if a kernel can read it where it is, else a copy: the numbers of a row must follow each other."""
-    plain = x.flags.aligned and x.dtype.isnative and all(stride >= 0 for stride in x.strides)
+    plain = x.flags.aligned and all(stride >= 0 for stride in x.strides)
     if plain and (x.ndim == 0 or x.shape[-1] <= 1 or x.strides[-1] == x.itemsize):
         return x
-    return np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
+    return np.ascontiguousarray(x)
 
 
-def numbers(name: str, x: Any, dtype: str = "float32") -> np.ndarray:
-    """Queries, keys or values of the type `dtype`, as a kernel reads them.
+def numbers(name: str, x: Any, dtype: str | None = None) -> np.ndarray:
+    """Numbers of float32, or of the query's type `dtype`, as a kernel reads them.
 
     Raises TypeError for another type.
     """
-    if not is_tensor(x) and not isinstance(x, np.ndarray):
-        x = as_numpy(name, x)
-    found = dtype_of(name, x)
-    if found != dtype:
-        raise TypeError(f"`{name}` is of {found}, expected {dtype} as the query")
-    return readable(as_numpy(name, x))
+    x = given(name, x)
+    found = type_of(x)
+    if found != (dtype or "float32"):
+        raise TypeError(f"`{name}` is of {found}, expected {f'{dtype} as the query' if dtype else 'float32'}")
+    return readable(as_numpy(x))
 
 
 def integers(name: str, x: Any) -> list[int]:
     """Whole numbers of at least 0, in one list."""
-    found = as_numpy(name, x)
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"`{name}` is of {found.dtype}, expected whole numbers")
-    if found.size and (found.min() < 0 or found.max() >= 2**32):
+    x = given(name, x)
+    if 0 in x.shape:
+        return []  # An empty list has no type.
+    if not type_of(x).startswith(("int", "uint")):
+        raise TypeError(f"`{name}` is of {type_of(x)}, expected whole numbers")
+    found = as_numpy(x)
+    if found.min() < 0 or found.max() >= 2**32:
         raise ValueError(f"`{name}` holds a number outside of 0 to 2^32 - 1")
     return found.reshape(-1).tolist()
 
 
+def whole(name: str, x: Any, least: int = 0, most: int = 2**32 - 1) -> int:
+    """One whole number.
+
+    Raises TypeError for anything else, and ValueError for one outside of `least` to `most`.
+    """
+    try:
+        number = None if isinstance(x, bool) else operator.index(x)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a whole number")
+    if not least <= number <= most:
+        raise ValueError(f"`{name}` is {number}, expected {least} to {most}")
+    return number
+
+
 def floats(name: str, x: Any) -> list[float]:
     """Numbers in one list."""
-    found = as_numpy(name, x)
-    if found.dtype.kind not in "fiu":
-        raise TypeError(f"`{name}` is of {found.dtype}, expected numbers")
-    return found.astype(np.float32).reshape(-1).tolist()
+    x = given(name, x)
+    if not type_of(x).startswith(("float", "bfloat", "int", "uint")):
+        raise TypeError(f"`{name}` is of {type_of(x)}, expected numbers")
+    return single(x).reshape(-1).tolist()
 
 
 def four_axes(name: str, x: np.ndarray) -> np.ndarray:
@@ -108,7 +143,7 @@ def four_axes(name: str, x: np.ndarray) -> np.ndarray:
 
 def seen(name: str, x: Any) -> np.ndarray:
     """A mask, True where a key may be seen, as bytes of four axes."""
-    found = as_numpy(name, x)
-    if found.dtype != np.bool_:
-        raise TypeError(f"`{name}` is of {found.dtype}, expected booleans, True where a key may be seen; what is added to scores is `bias`")
-    return readable(four_axes(name, found).view(np.uint8))
+    x = given(name, x)
+    if type_of(x) != "bool":
+        raise TypeError(f"`{name}` is of {type_of(x)}, expected booleans, True where a key may be seen; what is added to scores is `bias`")
+    return readable(four_axes(name, as_numpy(x)).view(np.uint8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -9,12 +10,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from . import _regard
-from ._arrays import as_numpy, dtype_of, floats, four_axes, integers, is_tensor, numbers, readable, seen
+from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, numbers, readable, seen, single, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALIGNMENTS = ("lower-right", "upper-left")
+
+POOLS = ("max", "mean")
 
 
 class Options(TypedDict, total=False):
@@ -76,7 +79,8 @@ def _relative(name: str, x: tuple[Any, int]) -> tuple[Any, int]:
 def _blocks(name: str, x: tuple[int, int, Any]) -> tuple[int, int, Any]:
     if not isinstance(x, (tuple, list)) or len(x) != 3:
         raise TypeError(f"`{name}` is {x!r}, expected (queries in a block, keys in a block, booleans)")
-    return x[0], x[1], seen(name, x[2])
+    # Copied, as it is small and the pass backward reads it again.
+    return x[0], x[1], seen(name, x[2]).copy()
 
 
 _READ: dict[str, Any] = {
@@ -101,13 +105,14 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
         o_i  = sum_j dropout(w_ij) v_j
 
     Vaswani et al. 2017; the order of computation is FlashAttention's (Dao et al. 2022). A query that sees nothing gets 0, and gradients
-    of 0. Query head h reads key head h // (heads // key_heads).
+    of 0. Query head h reads key head h // (heads // key_heads). A call runs to its end: Ctrl-C is seen after it.
 
     Parameters
     ----------
-    query: [batch, heads, queries, dim], float32, bfloat16 or float16; numpy array or PyTorch tensor in CPU memory, any strides
+    query: [batch, heads, queries, dim], float32, bfloat16 or float16; numpy array or PyTorch tensor in CPU memory, any strides; dim, a head's,
+        is 1 to 256
     key: [batch, key_heads, keys, dim]
-    value: [batch, key_heads, keys, value_dim]
+    value: [batch, key_heads, keys, value_dim]; value_dim is 1 to 256
     scale: factor of the scores; 1 / sqrt(dim) if left out
     causal: a query sees no key after its own position
     alignment: "lower-right": the last query stands at the last key, as with a cache; "upper-left": the first at the first, as PyTorch's
@@ -121,7 +126,7 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     documents: ([batch, queries], [batch, keys]): a query sees keys of its own document
     blocks: (queries in a block, keys in a block, booleans [batch or 1, heads or 1, query blocks, key blocks])
     relative: ([heads, distances], place of distance 0): added to the scores by j - p_i; without gradient
-    alibi: [heads]: slopes
+    alibi: [heads]: slopes; without gradient
     sink: [heads]: a logit that takes part in the softmax and has no value; has a gradient
     dropout: (probability, seed)
     offsets: (of queries, of keys): where the sequences of a packed batch begin, each [sequences + 1]; batch is then 1
@@ -129,31 +134,47 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
 
     Returns
     -------
-    [batch, heads, queries, value_dim], array or tensor as the query; with return_lse also [batch, heads, queries], float32
+    [batch, heads, queries, value_dim], array or tensor as the query; with return_lse also [batch, heads, queries], float32, without gradient.
+    Gradients are those of `backward` and `torch.autograd.grad`, once; not of `torch.func`
 
     Raises
     ------
     TypeError, ValueError: an argument whose type, shape or values do not fit, by name
     """
-    if any(is_tensor(x) for x in (query, key, value)):
-        output, lse = _tensors(query, key, value, options)
+    named = {"query": query, "key": key, "value": value}
+    if _are_tensors(named):
+        bias, mask, sink = (options.pop(name, None) for name in ("bias", "mask", "sink"))
+        bias = _saved(bias, lambda x: numbers("bias", x))
+        mask = _saved(mask, lambda x: seen("mask", x).view(np.bool_))
+        output, lse = _dot().apply(query, key, value, bias, mask, sink, options)
     else:
-        dtype = dtype_of("query", query if isinstance(query, np.ndarray) else as_numpy("query", query))
-        operands = [numbers(name, x, dtype) for name, x in (("query", query), ("key", key), ("value", value))]
+        query = given("query", query)
+        dtype = dtype_of("query", query)
+        operands = [numbers(name, x, dtype) for name, x in {**named, "query": query}.items()]
         output, lse = _regard.dot_forward(*operands, _options(**options), dtype)
-        output = output if dtype == "float32" else output.view(np.asarray(query).dtype)
+        output = output if dtype == "float32" else output.view(query.dtype)
     return (output, lse.sum(-1)) if return_lse else output
 
 
-def _tensors(query: Any, key: Any, value: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+def _are_tensors(named: dict[str, Any]) -> bool:
+    """Whether arguments are tensors.
+
+    Raises TypeError where only some are.
+    """
+    tensors = [is_tensor(x) for x in named.values()]
+    if any(tensors) and not all(tensors):
+        name, x = next((name, x) for name, x in named.items() if not is_tensor(x))
+        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a tensor as the others")
+    return any(tensors)
+
+
+def _saved(x: Any, read: Callable[[Any], np.ndarray]) -> Any:
+    """A bias or mask as a tensor: PyTorch keeps it for the pass backward, and refuses that if it was changed since. What is none is copied."""
+    if x is None or is_tensor(x):
+        return x
     import torch
 
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if not is_tensor(x):
-            raise TypeError(f"`{name}` is a {type(x).__name__}, expected a tensor as the others")
-    bias, sink = options.pop("bias", None), options.pop("sink", None)
-    bias, sink = (x if x is None or is_tensor(x) else torch.as_tensor(x) for x in (bias, sink))
-    return _dot().apply(query, key, value, bias, sink, options)
+    return torch.from_numpy(np.array(read(x), order="C"))
 
 
 @cache
@@ -164,33 +185,37 @@ def _dot() -> Any:
         """`_regard.dot_forward` and its gradient."""
 
         @staticmethod
-        def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, sink: Any, options: dict[str, Any]) -> Any:
+        def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any, sink: Any, options: dict[str, Any]) -> Any:
             dtype = dtype_of("query", query)
             operands = [numbers(name, x, dtype) for name, x in (("query", query), ("key", key), ("value", value))]
-            options = _options(bias=bias, sink=sink, **options)
+            options = _options(bias=bias, mask=mask, sink=sink, **options)
             output, lse = _regard.dot_forward(*operands, options, dtype)
             output, lse = torch.from_numpy(output), torch.from_numpy(lse)
             if dtype != "float32":
                 output = output.view(query.dtype)
-            ctx.options, ctx.dtype = options, dtype
-            ctx.bias_shape = None if bias is None else bias.shape
-            ctx.sink_shape = None if sink is None else sink.shape
-            ctx.save_for_backward(query, key, value, output, lse)
+            # What is kept of the options is copied; the maps are read once more.
+            ctx.options, ctx.dtype = {**options, "bias": None, "mask": None}, dtype
+            ctx.sink = (sink.shape, sink.dtype) if is_tensor(sink) else None
+            ctx.save_for_backward(query, key, value, bias, mask, output, lse)
             ctx.mark_non_differentiable(lse)
             return output, lse
 
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, d_output: Any, _: Any) -> Any:
-            query, key, value, output, lse = ctx.saved_tensors
+            query, key, value, bias, mask, output, lse = ctx.saved_tensors
             named = {"query": query, "key": key, "value": value, "output": output}
             operands = [numbers(name, x, ctx.dtype) for name, x in named.items()]
             d_output = numbers("d_output", d_output, ctx.dtype)
-            of_inputs, d_bias, d_sink = _regard.dot_backward(*operands, lse.numpy(), d_output, ctx.options, ctx.dtype)
+            maps = {name: _READ[name](name, x) for name, x in (("bias", bias), ("mask", mask)) if x is not None}
+            of_bias, of_sink = ctx.needs_input_grad[3], ctx.needs_input_grad[5]
+            of_inputs, d_bias, d_sink = _regard.dot_backward(*operands, lse.numpy(), d_output, {**ctx.options, **maps}, ctx.dtype, of_bias)
             gradients = [torch.from_numpy(d).to(query.dtype) for d in of_inputs]
-            d_bias = None if d_bias is None else torch.from_numpy(d_bias).reshape(ctx.bias_shape)
-            d_sink = None if d_sink is None else torch.from_numpy(d_sink).reshape(ctx.sink_shape)
-            return (*gradients, d_bias, d_sink, None)
+            d_bias = torch.from_numpy(d_bias).reshape(bias.shape) if of_bias else None
+            if of_sink:
+                shape, dtype = ctx.sink
+                d_sink = torch.from_numpy(d_sink).reshape(shape).to(dtype)
+            return (*gradients, d_bias, None, d_sink if of_sink else None, None)
 
     return Dot
 
@@ -202,13 +227,13 @@ class Observed:
     weights: np.ndarray | None = None
     """[batch, heads, rows, keys]: the weights of the queries that were asked for"""
     entropy: np.ndarray | None = None
-    """[batch, heads, queries], nats"""
+    """[batch, heads, queries], nats; a sink's share is in it"""
     column_sums: np.ndarray | None = None
     """[batch, heads, keys]: how much attention each key gets"""
     top_weights: np.ndarray | None = None
     """[batch, heads, queries, k], largest first"""
     top_keys: np.ndarray | None = None
-    """[batch, heads, queries, k]"""
+    """[batch, heads, queries, k]; 2^32 - 1, with the weight 0, where a query sees fewer keys"""
     pooled: np.ndarray | None = None
     """[batch, heads, rows of cells, columns of cells]"""
 
@@ -231,7 +256,7 @@ def observe(
     ----------
     query, key, options: as for `attention`; half precision is read as float32
     rows: queries whose weights are wanted, or True for all of them
-    entropy: the entropy of each query's weights
+    entropy: the entropy of each query's weights; with `sink`, which takes a share of the softmax, that of the weights and this share together
     column_sums: the sum of the weights that each key gets
     top: so many largest weights of each query
     cells: (rows, columns): the whole map in so many cells, each its largest weight (pool = "max") or its mean ("mean")
@@ -240,14 +265,17 @@ def observe(
     ------
     TypeError, ValueError: as `attention`; a query that is not there
     """
-    query, key = (_single(name, x) for name, x in (("query", query), ("key", key)))
+    query, key = _single("query", query), _single("key", key)
     if query.ndim != 4 or key.ndim != 4:
         raise ValueError(f"`query` and `key` have the shapes {query.shape} and {key.shape}, expected [batch, heads, length, dim]")
+    if pool not in POOLS:
+        raise ValueError(f"`pool` is {pool!r}, expected one of {', '.join(POOLS)}")
+    top = None if top is None else whole("top", top)
+    rows = _rows(rows, query.shape[2])
+    cells = None if cells is None else _cells(cells)
     options = _options(**options)
     nothing = np.broadcast_to(np.zeros(1, np.float32), (*key.shape[:3], 1))
     _, lse = _regard.dot_forward(query, key, nothing, options, "float32")
-    rows = range(query.shape[2]) if rows is True else rows
-    rows = None if rows is None else integers("rows", list(rows))
     found = {}
     if rows is not None or entropy or column_sums or top is not None:
         found = _regard.dot_observe(query, key, lse, options, rows=rows, entropy=entropy, column_sums=column_sums, top=top)
@@ -259,11 +287,25 @@ def observe(
 
 
 def _single(name: str, x: Any) -> np.ndarray:
-    if is_tensor(x):
-        x = x.detach().float()
-    elif isinstance(x, np.ndarray) and dtype_of(name, x) != "float32":
-        x = x.astype(np.float32)
-    return numbers(name, x)
+    x = given(name, x)
+    dtype_of(name, x)
+    return readable(single(x))
+
+
+def _rows(rows: Any, queries: int) -> list[int] | None:
+    if rows is None or rows is True:
+        return None if rows is None else list(range(queries))
+    try:
+        rows = list(rows)
+    except TypeError:
+        raise TypeError(f"`rows` is {rows!r}, expected a list of queries, or True for all of them") from None
+    return integers("rows", rows)
+
+
+def _cells(cells: Any) -> tuple[int, int]:
+    if not isinstance(cells, (tuple, list)) or len(cells) != 2:
+        raise TypeError(f"`cells` is {cells!r}, expected (rows, columns)")
+    return whole("cells", cells[0], 1), whole("cells", cells[1], 1)
 
 
 def additive_attention(query: Any, key: Any, v: Any, value: Any, *, mask: Any = None, bias: Any = None) -> tuple[Any, Any]:
@@ -282,13 +324,15 @@ def additive_attention(query: Any, key: Any, v: Any, value: Any, *, mask: Any = 
 
     Returns
     -------
-    context [batch, queries, value_dim], weights [batch, queries, keys]; arrays or tensors as the query
+    context [batch, queries, value_dim], weights [batch, queries, keys]; arrays, or tensors if the arguments are
 
     Raises
     ------
     TypeError, ValueError: an argument whose type, shape or values do not fit, by name
     """
-    if is_tensor(query):
+    if _are_tensors({"query": query, "key": key, "v": v, "value": value}):
+        bias = _saved(bias, lambda x: numbers("bias", x))
+        mask = _saved(mask, lambda x: _padding(x).view(np.bool_))
         return _additive().apply(query, key, v, value, bias, mask)
     return _regard.additive_forward(_arguments(query, key, v, value, mask, bias))
 
@@ -304,12 +348,15 @@ def _arguments(query: Any, key: Any, v: Any, value: Any, mask: Any, bias: Any) -
     def contiguous(name: str, x: Any) -> np.ndarray | None:
         return None if x is None else np.ascontiguousarray(numbers(name, x))
 
-    if mask is not None:
-        if (found := as_numpy("mask", mask)).ndim != 2:
-            raise ValueError(f"`mask` has the shape {list(found.shape)}, expected two axes: [batch, keys]")
-        mask = np.ascontiguousarray(seen("mask", found)[0, 0])
     named = {"query": query, "key": key, "v": v, "value": value, "bias": bias}
-    return _Arguments(mask=mask, **{name: contiguous(name, x) for name, x in named.items()})
+    return _Arguments(mask=None if mask is None else _padding(mask), **{name: contiguous(name, x) for name, x in named.items()})
+
+
+def _padding(mask: Any) -> np.ndarray:
+    found = given("mask", mask)
+    if found.ndim != 2:
+        raise ValueError(f"`mask` has the shape {list(found.shape)}, expected two axes: [batch, keys]")
+    return np.ascontiguousarray(seen("mask", found)[0, 0])
 
 
 @cache
@@ -321,17 +368,16 @@ def _additive() -> Any:
 
         @staticmethod
         def forward(ctx: Any, query: Any, key: Any, v: Any, value: Any, bias: Any, mask: Any) -> Any:
-            ctx.mask = mask
             arguments = _arguments(query, key, v, value, mask, bias)
             context, weights = (torch.from_numpy(x) for x in _regard.additive_forward(arguments))
-            ctx.save_for_backward(query, key, v, value, bias, weights)
+            ctx.save_for_backward(query, key, v, value, bias, mask, weights)
             return context, weights
 
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx: Any, d_context: Any, d_weights: Any) -> Any:
-            query, key, v, value, bias, weights = ctx.saved_tensors
-            arguments = _arguments(query, key, v, value, ctx.mask, bias)
+            query, key, v, value, bias, mask, weights = ctx.saved_tensors
+            arguments = _arguments(query, key, v, value, mask, bias)
             d_context, d_weights = (np.ascontiguousarray(d.numpy()) for d in (d_context, d_weights))
             gradients, d_bias = _regard.additive_backward(arguments, weights.numpy(), d_context, d_weights)
             of_inputs = [torch.from_numpy(d) for d in gradients]

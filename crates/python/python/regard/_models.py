@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _regard
-from ._arrays import is_tensor
+from ._arrays import is_tensor, whole
 from ._regard import Trace
 
 EMBEDDED = "multi30k-en-de"
@@ -37,7 +38,10 @@ class Caption:
 
 
 class Model:
-    """A model, ready for use; see `load`. Its calls release the interpreter, may come from several threads, and end at Ctrl-C.
+    """A model, ready for use; see `load`. Its calls release the interpreter and may come from several threads.
+
+    Ctrl-C ends `translate` behind the 64 texts that it is at, and `generate` behind a token; `caption` and `look`, which are short, come to
+    their end first.
 
     A call that a model of this kind cannot answer raises TypeError, which says what kind it is.
     """
@@ -64,9 +68,10 @@ class Model:
         beam: width of the search; 1 is greedy; the model's own if left out
         prefix: what stands in front of every text of an encoder-decoder, such as "translate English to German: "
         """
+        beam = None if beam is None else whole("beam", beam)
         if isinstance(texts, str):
             return self._inner.translate([texts], beam, prefix)[0]
-        return self._inner.translate(_texts("texts", texts), beam, prefix)
+        return self._inner.translate(list_of_texts("texts", texts), beam, prefix)
 
     def generate(
         self,
@@ -93,7 +98,7 @@ class Model:
         """
         writing = SimpleNamespace(
             max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, seed=seed, stop=_texts("stop", stop),
+            repetition_penalty=repetition_penalty, seed=seed, stop=list_of_texts("stop", stop),
         )
         return Written(*self._inner.generate(prompt, writing))
 
@@ -102,8 +107,10 @@ class Model:
 
         Parameters
         ----------
-        image: the path of a file (PNG, JPEG, WebP), or pixels: an array or PIL image [height, width, 3 or 1], uint8
+        image: the path of a file (PNG, JPEG, WebP), or pixels: an array [height, width, 3 or 1], uint8, or a PIL image of any mode of 8 bits;
+            what is transparent stands over white
         """
+        beam = None if beam is None else whole("beam", beam)
         return Caption(*self._inner.caption(_picture(image), beam))
 
     def look(self, text: str, *, target: str | None = None) -> Trace:
@@ -120,7 +127,7 @@ class Model:
 
 
 def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
-    """Opens a model.
+    """Opens a model. Ctrl-C ends the wait for it; a download that has begun goes on while the process runs.
 
     >>> regard.load().translate("A man in a red shirt is riding a bicycle.")     # doctest: +SKIP
     'Ein Mann in einem roten Hemd fährt Fahrrad.'
@@ -139,10 +146,10 @@ def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
     return Model(_regard.open_model(os.fspath(name)))
 
 
-def _texts(name: str, texts: Any) -> list[str]:
+def list_of_texts(name: str, texts: Any) -> list[str]:
     """A list of texts; a text alone would be taken for its letters."""
-    if isinstance(texts, str):
-        raise TypeError(f"`{name}` is one text, expected a list of texts")
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise TypeError(f"`{name}` is {'one text' if isinstance(texts, str) else f'a {type(texts).__name__}'}, expected a list of texts")
     found = list(texts)
     for at, text in enumerate(found):
         if not isinstance(text, str):
@@ -155,7 +162,23 @@ def _picture(image: Any) -> Any:
         return os.fspath(image)
     if is_tensor(image):
         image = image.detach().cpu().numpy()
+    pil = sys.modules.get("PIL.Image")
+    if pil is not None and isinstance(image, pil.Image):
+        image = _opaque(image, pil)
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8:
         raise TypeError(f"`image` is of {pixels.dtype}, expected uint8, or the path of a file")
-    return np.ascontiguousarray(pixels[..., None] if pixels.ndim == 2 else pixels)
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 3):
+        raise ValueError(f"`image` has {pixels.shape[2]} channels, expected 3 (red, green, blue) or 1 (grey)")
+    return np.ascontiguousarray(pixels)
+
+
+def _opaque(image: Any, pil: Any) -> Any:
+    """A PIL image as red, green and blue over white, as files are read; grey stays, and so does what has more than 8 bits."""
+    if image.mode in ("RGB", "L") or image.mode.startswith(("I", "F")):
+        return image
+    if "A" in image.getbands() or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = pil.alpha_composite(pil.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

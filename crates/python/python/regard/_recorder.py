@@ -6,9 +6,10 @@ asked for. Nothing that the model computes changes.
 
 from __future__ import annotations
 
+import operator
 import os
-import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -23,11 +24,11 @@ from ._regard import LongFile, Trace, traces_page
 if TYPE_CHECKING:
     import torch
 
-NAME = "regard"
-"""The name of the implementation of attention in transformers' registry while a model is recorded."""
-
 MOST_WEIGHTS = 1 << 25
 """A trace with more weights than this is refused: a page with so many numbers would not open."""
+
+REORDERED = "its cache was put in another order or changed on the way (beam search): run the model once more on the finished text"
+"""The problem of a decoder of which earlier keys are not those that were seen."""
 
 _active: list[Recorder] = []
 
@@ -48,16 +49,23 @@ def record(
     >>> seen                                                          # doctest: +SKIP  (in a notebook: the page)
 
     The model may be any model of transformers, which goes on with the implementation of attention that it has (SDPA, flash attention, eager);
-    or any other module, of which `torch.nn.MultiheadAttention` and calls of `torch.nn.functional.scaled_dot_product_attention` are seen.
+    or any other module, of which `torch.nn.MultiheadAttention`, calls of `torch.nn.functional.scaled_dot_product_attention` and models of
+    transformers inside of it are seen. Modules count as they are when the block begins. Of several texts the last one is kept; a module that
+    runs several times in one pass (ALBERT's layers are one module) has an entry for each.
 
     Parameters
     ----------
-    model: the model; its parameters and outputs stay as they are
+    model: the model; its configuration, parameters and outputs stay as they are
     tokenizer: gives tokens their texts; without it they are numbers
     layers: layers that are kept, of each kind of attention, counted from 0; all if left out
     heads: heads that are kept, in this order; all if left out
     rows: positions of the queries that are kept, counted from 0 along the whole text, or from the end of each call if negative: -1 keeps the
         last query of the prompt and each generated one. All if left out. Keys are kept whole: a row needs them
+
+    Raises
+    ------
+    TypeError: for a model that is no module, and layers, heads or rows that are no lists of whole numbers
+    ValueError: for layers below 0 and no heads; when the block begins, for a model that does not take its attention from transformers' AttentionInterface
     """
     return Recorder(model, tokenizer, layers, heads, rows)
 
@@ -85,17 +93,23 @@ class Attention:
     _pieces: list[_Piece] = field(default_factory=list, repr=False)
     _keys: list[torch.Tensor] = field(default_factory=list, repr=False)
     _problem: str = field(default="", repr=False)
-    # The positions of queries that are kept, or None for all; and how many queries there were.
+    # The positions of queries and the heads that are kept, or None for all.
     _rows: list[int] | None = field(default=None, repr=False)
+    _heads: list[int] | None = field(default=None, repr=False)
+    # How many queries there were, and how many keys there are.
     _count: int = field(default=0, repr=False)
-    # The last row that was kept, to notice a cache that was put in another order.
-    _last: Any = field(default=None, repr=False)
+    _held: int = field(default=0, repr=False)
+    # The keys of cross-attention as the model holds them, all heads.
+    _source: Any = field(default=None, repr=False)
+    # Whether its cache was seen with room for more keys.
+    _room: bool = field(default=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """[batch, heads, queries, keys]; the queries are those that were kept."""
+        self._expect()
         if not self._pieces:
-            raise ValueError(f"no query of {self.name} was kept{': ' + self._problem if self._problem else ''}")
+            raise ValueError(f"no query of {self.name} was kept")
         first = self._pieces[0].query
         return first.shape[0], first.shape[1], sum(p.query.shape[2] for p in self._pieces), sum(k.shape[2] for k in self._keys)
 
@@ -104,51 +118,126 @@ class Attention:
         """The positions of the queries that were kept, counted from 0 along the whole text."""
         return [p.first + i for p in self._pieces for i in range(p.query.shape[2])]
 
-    def add(self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> None:
-        """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`."""
-        if self._problem:
-            return
+    def add(
+        self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], *,
+        filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "",
+    ) -> bool:
+        """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`. Whether a text begins with it.
+
+        Parameters
+        ----------
+        filled: how many keys are there, if a static cache has room for more; if left out, the mask says so
+        block: its keys stand beside those of the calls before (images, read window by window)
+        text_begins: of cross-attention: whether a text of its decoder begins, None if that is not known
+        problem: why its weights cannot be told
+        """
+        if problem:
+            self._stop(problem)
+            return False
         query, key = query.detach(), key.detach()
-        before, count = sum(k.shape[2] for k in self._keys), query.shape[2]
-        cross = self.kind == "decoder.cross"
-        if self._keys and cross and key.data_ptr() == self._keys[0].data_ptr():
-            seen = (0, before)
-        elif not self._keys or cross or self.kind == "encoder.self":
-            self._begin(key)
-            seen = (0, key.shape[2])
-        elif key.shape[2] == count and count > 1:
-            self._begin(key)
-            seen = (0, key.shape[2])
-        elif key.shape[2] > before + count:
-            self._problem = "its cache has room for more keys than there are (a static cache)"
-            return
+        count, groups, cut = query.shape[2], query.shape[1] // key.shape[1], False
+        if self.kind == "decoder.self" and (filled or self._room or key.shape[2] != self._held + count):
+            filled = max(count, filled or _filled(options, key.shape[2]))
+            if cut := filled < key.shape[2]:
+                self._room = True
+                key = key[:, :, :filled]
+                options = {name: x[..., :filled] if name in ("mask", "bias") and x.shape[-1] > 1 else x for name, x in options.items()}
+        if self._heads is not None:
+            if not all(-query.shape[1] <= head < query.shape[1] for head in self._heads):
+                raise IndexError(f"`heads` is {self._heads}, and {self.name} has {query.shape[1]} heads, counted from 0")
+            options = {name: _of_heads(x, self._heads) for name, x in options.items()}
+            query = query[:, self._heads]
+        # Causal order from the upper left is that of a text without a cache.
+        alone = options.get("causal") and options.get("alignment") == "upper-left"
+        begins = not block and (alone or self._begins(key, count, groups, text_begins))
+        if begins:
+            # A static cache writes over its keys.
+            self._begin(key, self._chosen(key.clone() if cut and self._heads is None else key, groups))
+            seen = (0, self._held)
+        elif self._problem:
+            return False
+        elif block:
+            self._append(self._chosen(key, groups))
+            seen = (self._held - key.shape[2], self._held)
+        elif self.kind == "decoder.cross":
+            if not self._is_source(key) and not key.equal(self._source):
+                self._stop("its keys changed on the way: run the model once more on the finished text")
+                return False
+            seen = (0, self._held)
+        elif key.shape[2] > self._held + count:
+            self._stop("its cache holds more keys than were seen: record the text from its beginning")
+            return False
+        elif not self._joins(key, count, groups):
+            self._stop(REORDERED)
+            return False
         else:
             # With a cache the new keys are the last ones; a sliding cache has lost the first ones.
-            known = key.shape[2] - count
-            if self._last is not None and known > 0 and not bool((key[:, :, known - 1] == self._last).all()):
-                self._problem = "the batch changed its order on the way (beam search): run the model once more on the finished text"
-                return
-            self._keys.append(key[:, :, known:].clone())
-            seen = (before + count - key.shape[2], before + count)
-        self._last = key[:, :, -1]
+            new = key[:, :, key.shape[2] - count :]
+            self._append(self._chosen(new.clone() if self._heads is None else new, groups))
+            seen = (self._held - key.shape[2], self._held)
         first = self._count
         self._count += count
         if self._rows is None:
             self._pieces.append(_Piece(query, seen, options, first))
-            return
+            return begins
         for row in sorted({row - first if row >= 0 else row + count for row in self._rows}):
             if 0 <= row < count:
                 self._pieces.append(_row_of(query, seen, options, first, row))
+        return begins
 
-    def _begin(self, key: torch.Tensor) -> None:
-        """A new text begins with these keys."""
+    def _begins(self, key: torch.Tensor, count: int, groups: int, text_begins: bool | None) -> bool:
+        """Whether a text begins with these keys, of `count` queries."""
+        if not self._keys and not self._problem:
+            return True
+        if self.kind == "decoder.cross":
+            return not self._is_source(key) if text_begins is None else text_begins
+        if key.shape[2] <= count or (self._keys and key.shape[0] != self._keys[0].shape[0]):
+            return True
+        return self.kind == "encoder.self" and not self.follows(key, count, groups)
+
+    def follows(self, key: torch.Tensor, count: int, groups: int) -> bool:
+        """Whether a call with `count` queries and these keys, all heads, goes on with the text: its keys are those before and one of each query."""
+        if self._problem or not 0 < self._held == key.shape[2] - count:
+            return False
+        return not self._keys or (key.shape[0] == self._keys[0].shape[0] and self._joins(key, count, groups))
+
+    def _joins(self, key: torch.Tensor, count: int, groups: int) -> bool:
+        """Whether the keys before the new ones are those that were seen, by the last of them."""
+        first, known = self._keys[0], key.shape[2] - count
+        if key.data_ptr() == first.data_ptr() and key.shape[2] == first.shape[2]:
+            return False  # A cache that was written over.
+        return self._chosen(key[:, :, known - 1], groups).equal(self._keys[-1][:, :, -1])
+
+    def _is_source(self, key: torch.Tensor) -> bool:
+        return self._source is not None and key.data_ptr() == self._source.data_ptr() and key.shape == self._source.shape
+
+    def _chosen(self, key: torch.Tensor, groups: int) -> torch.Tensor:
+        return key if self._heads is None else key[:, [head // groups for head in self._heads]]
+
+    def _begin(self, key: torch.Tensor, chosen: torch.Tensor) -> None:
+        """A new text begins with these keys, of which some heads are kept."""
+        self._stop("")
+        self._append(chosen)
+        self._source = key if self.kind == "decoder.cross" else None
+
+    def _append(self, key: torch.Tensor) -> None:
+        self._keys.append(key)
+        self._held += key.shape[2]
+
+    def _stop(self, problem: str) -> None:
+        """Forgets what there was; a new text may begin."""
+        self._problem = problem
         self._pieces.clear()
-        self._keys[:] = [key]
-        self._count = 0
+        self._keys.clear()
+        self._count = self._held = 0
+        self._source = None
 
-    def _key(self) -> torch.Tensor:
+    def _expect(self) -> None:
         if self._problem:
             raise ValueError(f"the attention of {self.name} cannot be computed: {self._problem}")
+
+    def _key(self) -> torch.Tensor:
+        self._expect()
         import torch
 
         if len(self._keys) > 1:
@@ -220,14 +309,21 @@ class Attention:
         for piece in self._pieces:
             options = {name: x for name, x in piece.options.items() if x is not None}
             count, seen = piece.query.shape[2], piece.keys[1] - piece.keys[0]
-            causal, left = options.pop("causal", False) or None, None
+            causal = options.pop("causal", False) or None
             options.pop("alignment", None)
+            left, right = options.pop("window", None) or (None, None)
+            if right is not None:
+                raise ValueError(f"the attention of {self.name} has a window to both sides, which a long trace does not keep")
             mask, bias = options.pop("mask", None), options.pop("bias", None)
             if bias is not None:
                 mask = _as_mask(bias, self.name) if mask is None else mask & _as_mask(bias, self.name)
             if mask is not None:
-                causal, left = _as_window(mask, batch, count, seen, self.name)
-            elif piece.keys[0] > 0:
+                of_mask = _as_window(mask, batch, count, seen, self.name)
+                if not causal and left is None:
+                    causal, left = of_mask
+                elif of_mask != (count == 1, None):
+                    raise ValueError(f"the attention of {self.name} has a mask beside its order, which a long trace does not keep")
+            elif piece.keys[0] > 0 and left is None:
                 left = seen - 1
             elif count == 1:
                 causal = True  # The last query may see all keys either way.
@@ -248,15 +344,32 @@ class Recorder:
     def __init__(
         self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None = None
     ) -> None:
+        if not hasattr(model, "named_modules"):
+            raise TypeError(f"`model` is a {type(model).__name__}, expected a torch.nn.Module")
         self.model = model
         self.tokenizer = tokenizer
-        self.layers = None if layers is None else set(layers)
-        self.heads = None if heads is None else list(heads)
-        self.rows = None if rows is None else [int(row) for row in rows]
+        self.layers = _whole("layers", layers)
+        self.heads = _whole("heads", heads)
+        self.rows = _whole("rows", rows)
+        if min(self.layers or [0]) < 0:
+            raise ValueError(f"`layers` is {self.layers}, expected numbers that count from 0")
+        if self.heads == []:
+            raise ValueError("`heads` is empty, expected at least one number; leave it out for all heads")
         self.found: dict[str, Attention] = {}
-        self._names: dict[int, str] = {id(module): name for name, module in model.named_modules()}
+        self._names: dict[torch.nn.Module, str] = {}
         self._ids: dict[str, list[torch.Tensor]] = {"source": [], "target": []}
-        self._undo: list[Any] = []
+        self._undo: list[Callable[[], Any]] = []
+        # The modules around what runs now, where PyTorch's functions are seen.
+        self._stack: list[torch.nn.Module] = []
+        # Whether an implementation of attention runs that was seen already.
+        self._inside = False
+        self._ran = False
+        self._depth = 0
+        # How often each module without causal order ran; of this pass: how many entries it has used, and its run.
+        self._runs: dict[torch.nn.Module, int] = {}
+        self._turns: dict[torch.nn.Module, tuple[int, int]] = {}
+        # Whether a text began in this pass, in self-attention; None before there was any.
+        self._text_begins: bool | None = None
 
     # ---- recording ----
 
@@ -266,14 +379,20 @@ class Recorder:
         self.found.clear()
         for ids in self._ids.values():
             ids.clear()
-        _active.append(self)
-        self._undo.append(partial(_active.remove, self))
+        # Closures ask it whether a module is the model's own: a copy of the model has the hooks, too.
+        self._names = {module: name for name, module in self.model.named_modules()}
+        self._undo.append(self._end)
+        self._stack.clear()
+        self._inside, self._ran, self._depth = False, False, 0
         try:
-            self._hook_inputs()
-            if hasattr(self.model, "set_attn_implementation"):
+            self._hook_passes()
+            of_transformers = hasattr(self.model, "set_attn_implementation")
+            if of_transformers or any(hasattr(module, "set_attn_implementation") for module in self._names):
                 self._hook_transformers()
-            else:
+            if not of_transformers:
                 self._hook_torch()
+            _active.append(self)
+            self._undo.append(partial(_active.remove, self))
         except BaseException:
             self.__exit__()
             raise
@@ -283,90 +402,160 @@ class Recorder:
         while self._undo:
             self._undo.pop()()
 
-    def _hook_inputs(self) -> None:
+    def _end(self) -> None:
+        for by_module in (self._names, self._runs, self._turns):
+            by_module.clear()
+        for one in self.found.values():
+            one._source = None
+
+    def _hook(self, module: torch.nn.Module, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
+        """Calls `before(module, arguments, named)` and `after(module)` around each run of a module of the model."""
+
+        def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            if module in self._names:
+                before(module, arguments, named)
+
+        def leave(module: torch.nn.Module, *_: Any) -> None:
+            if module in self._names:
+                after(module)
+
+        self._undo.append(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+        if after is not None:
+            self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
+
+    def _hook_passes(self) -> None:
+        """Tokens, and passes: the runs of the outermost model of transformers, or of a module that holds none."""
+
         def ids_of(into: str, names: Sequence[str], _: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             found = next((named[name] for name in names if named.get(name) is not None), arguments[0] if arguments else None)
             if found is not None and getattr(found, "ndim", 0) == 2 and not found.is_floating_point():
                 self._ids[into].append(found.detach())
 
-        def hook(module: torch.nn.Module, into: str, *names: str) -> None:
-            handle = module.register_forward_pre_hook(partial(ids_of, into, names), with_kwargs=True)
-            self._undo.append(handle.remove)
-
         if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
-            hook(self.model.get_encoder(), "source", "input_ids")
-            hook(self.model.get_decoder(), "target", "input_ids")
+            self._hook(self.model.get_encoder(), partial(ids_of, "source", ["input_ids"]))
+            self._hook(self.model.get_decoder(), partial(ids_of, "target", ["input_ids"]))
         else:
-            hook(self.model, "source", "input_ids")
+            self._hook(self.model, partial(ids_of, "source", ["input_ids"]))
+
+        def enter(*_: Any) -> None:
+            if self._depth == 0:
+                self._new_pass()
+            self._depth += 1
+
+        def leave(_: Any) -> None:
+            self._depth -= 1
+
+        for module in [one for one in self._names if hasattr(one, "set_attn_implementation")] or [self.model]:
+            self._hook(module, enter, leave)
+
+    def _new_pass(self) -> None:
+        self._ran = True
+        self._turns.clear()
+        self._text_begins = None
 
     def _hook_transformers(self) -> None:
-        from transformers import AttentionInterface
-        from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
-
-        AttentionInterface.register(NAME, _attend)
-        configs = {id(m.config): m.config for m in self.model.modules() if hasattr(m, "config")}
-        before = {key: config._attn_implementation for key, config in configs.items()}
-        self._before = {key: name or "eager" for key, name in before.items()}
-        of_model = self._before[id(self.model.config)]
-        # Masks take the form that the model's own implementation wants.
-        AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS[of_model])
-
-        def restore() -> None:
-            for key, config in configs.items():
-                config._attn_implementation_internal = before[key]
-
-        self._undo.append(restore)
-        self.model.set_attn_implementation(NAME)
-        if self.model.config._attn_implementation != NAME:
+        can = getattr(self.model, "_can_set_attn_implementation", None)
+        if can is not None and not can():
             raise ValueError(f"{type(self.model).__name__} does not take its attention from transformers' AttentionInterface: it cannot be recorded")
+        self._undo.append(_transformers.take())
 
     def _hook_torch(self) -> None:
         import torch
 
-        functional = torch.nn.functional
-        plain = functional.scaled_dot_product_attention
-        stack: list[torch.nn.Module] = []
-
-        def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **more: Any) -> Any:
-            if stack and query.dim() == 4:
-                options = {"causal": is_causal, "alignment": "upper-left", "scale": scale, **_masks(attn_mask, query.shape[2])}
-                self._keep(self._names[id(stack[-1])], query, key, options)
-            return plain(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, **more)
-
-        functional.scaled_dot_product_attention = attend
-        self._undo.append(lambda: setattr(functional, "scaled_dot_product_attention", plain))
-        # The fast path of inference is one operation for a whole layer.
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        self._undo.append(lambda: torch.backends.mha.set_fastpath_enabled(fast))
+        self._undo.append(_torch.take())
 
         def enter(module: torch.nn.Module, *_: Any) -> None:
-            stack.append(module)
+            self._stack.append(module)
 
-        def leave(*_: Any) -> None:
-            stack.pop()
+        def leave(_: Any) -> None:
+            self._stack.pop()
 
-        for module in self.model.modules():
+        for module in self._names:
             if isinstance(module, torch.nn.MultiheadAttention):
-                self._undo.append(module.register_forward_pre_hook(partial(_multihead, self), with_kwargs=True).remove)
-            self._undo.append(module.register_forward_pre_hook(enter).remove)
-            self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
+                self._hook(module, partial(_multihead, self))
+            self._hook(module, enter, leave)
+
+    def _see_call(self, given: dict[str, Any], implementation: str) -> None:
+        """A call of an implementation of attention of transformers, with its arguments."""
+        module, query, key, mask = (given.get(name) for name in ("module", "query", "key", "attention_mask"))
+        causal = given.get("is_causal")
+        causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
+        if not causal and module not in self._runs:
+            self._runs[module] = 0
+
+            def count(*_: Any) -> None:
+                self._runs[module] += 1
+
+            self._hook(module, count)
+        queries, keys = query.shape[2], key.shape[2]
+        flash, sdpa = "flash" in implementation, implementation == "sdpa"
+        problem, options, filled = _problem_of(given, implementation), {}, None
+        if problem:
+            mask = None
+        # Eager and flex attention apply no order but that of the mask.
+        ordered = causal and queries > 1 and implementation not in ("eager", "flex_attention")
+        if flash:
+            if mask is not None and mask.ndim == 2:
+                filled = mask.shape[1] if mask.shape[1] < keys else None
+                mask = mask.bool()[:, None, None, -keys:]
+            window = given.get("sliding_window")
+            if window is not None and keys > window:
+                options["window"] = (window - 1, None if causal else window - 1)
+        elif mask is not None:
+            ordered = False
+        if sdpa and ordered and keys > queries:
+            # The cache is empty but for these; SDPA cuts it, too.
+            filled, options["alignment"] = queries, "upper-left"
+        options |= {
+            "scale": given.get("scaling"),
+            "softcap": given.get("softcap"),
+            "sink": None if sdpa else given.get("s_aux"),
+            "causal": ordered,
+            **_masks(mask, queries, keys, given.get("position_bias")),
+        }
+        self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None)
+
+    def _see_torch(self, query: Any, key: Any, mask: Any, causal: bool, scale: Any) -> None:
+        """A call of `scaled_dot_product_attention`."""
+        if self._stack and not self._inside and query.dim() == 4:
+            options = {"causal": causal, "alignment": "upper-left", "scale": scale, **_masks(mask, query.shape[2])}
+            self._keep(self._stack[-1], query, key, options, causal)
 
     def _keep(
-        self, name: str, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], causal: bool = False, problem: str = ""
+        self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any],
+        causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False,
     ) -> None:
+        if not self._depth:
+            self._new_pass()  # A part of the model was called by itself.
+        count, groups, run = query.shape[2], query.shape[1] // key.shape[1], self._runs.get(module, 0)
+        turn, last_run = self._turns.get(module, (0, run))
+        name, block = self._names[module], False
+        if turn:
+            before = self.found[_numbered(name, turn)]
+            # A module that attends again in the same run does so for other windows; one that runs again is another layer, or goes on.
+            block = windows and run == last_run and before.kind == "encoder.self" and key.shape[2] == count
+            if not block and not before.follows(key, count, groups):
+                turn += 1
+        turn = turn or 1
+        self._turns[module] = turn, run
+        name = _numbered(name, turn)
         attention = self.found.get(name)
         if attention is None:
             kind = _kind(name, causal, getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
             layer = sum(one.kind == kind for one in self.found.values())
-            attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows, _problem=problem)
+            attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows, _heads=self.heads)
         if self.layers is not None and attention.layer not in self.layers:
+            attention._held = key.shape[2]
             return
-        if self.heads is not None:
-            groups = query.shape[1] // key.shape[1]
-            query, key = query[:, self.heads], key[:, [head // groups for head in self.heads]]
-            options = {name: _of_heads(x, self.heads) for name, x in options.items()}
-        attention.add(query, key, options)
+        had = attention._problem
+        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=self._text_begins, problem=problem)
+        if attention.kind != "decoder.cross":
+            self._text_begins = bool(self._text_begins) or begins
+        if attention._problem is REORDERED and not had:
+            # In the first layer keys of the same token are equal: a later one notices for all.
+            for one in self.found.values():
+                if one.kind.startswith("decoder") and not one._problem:
+                    one._stop(REORDERED)
 
     # ---- reading ----
 
@@ -433,7 +622,9 @@ class Recorder:
         trace = Trace(type(self.model).__name__, *texts)
         for one, queries, keys in added:
             queries = [queries[at] for at in one.positions] if isinstance(queries, list) else len(one.positions)
-            trace.add(one.kind, one.layer, queries, keys, one.weights(batch=batch), normalized=True)
+            # A sink takes a share of the softmax.
+            whole = all(piece.options.get("sink") is None for piece in one._pieces)
+            trace.add(one.kind, one.layer, queries, keys, one.weights(batch=batch), normalized=whole)
         return trace
 
     def report(self, *, batch: int = 0) -> str:
@@ -484,9 +675,15 @@ class Recorder:
         file.finish()
 
     def _expect(self, maps: list[Attention]) -> None:
-        if not maps:
-            kept = f"; none of rows={self.rows} came" if self.found and self.rows is not None else ""
-            raise ValueError(f"nothing was recorded: run the model inside of the `with` block{kept}")
+        if maps:
+            return
+        if not self.found:
+            why = "run the model inside of the `with` block"
+            if self._ran:
+                why = f"the attention of {type(self.model).__name__} came neither through transformers' AttentionInterface nor through PyTorch"
+            raise ValueError(f"nothing was recorded: {why}")
+        there = ", ".join(f"{one.kind} {one.layer}" for one in self.found.values())
+        raise ValueError(f"nothing was recorded: none of layers={self.layers} with rows={self.rows} came; there were {there}")
 
     def serve(self, *, batch: int = 0, port: int = 0, open_browser: bool = True) -> _trace.Viewer:
         """Opens the viewer."""
@@ -513,28 +710,108 @@ class Recorder:
         return f"<regard.Recorder of {type(self.model).__name__}: {maps or 'nothing yet'}>"
 
 
-def _attend(module: torch.nn.Module, query: Any, key: Any, value: Any, attention_mask: Any, **named: Any) -> Any:
-    """An implementation of attention for transformers: the one that the model had, seen by its recorder."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+class _Change:
+    """A change of another library, which lasts while any recorder needs it."""
 
-    recorder = next(one for one in reversed(_active) if id(module) in one._names)
-    config = getattr(module, "config", None)
-    before = recorder._before.get(id(config), recorder._before[id(recorder.model.config)])
-    if before == "eager":
-        attend = sys.modules[type(module).__module__].eager_attention_forward
-    else:
-        attend = ALL_ATTENTION_FUNCTIONS[before]
-    causal = named.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    options = {
-        "scale": named.get("scaling"),
-        "softcap": named.get("softcap"),
-        "sink": named.get("s_aux"),
-        "causal": bool(causal) and query.shape[2] > 1 and attention_mask is None,
-        **_masks(attention_mask, query.shape[2], key.shape[2], named.get("position_bias")),
-    }
-    recorder._keep(recorder._names[id(module)], query, key, options, causal)
-    return attend(module, query, key, value, attention_mask, **named)
+    def __init__(self, make: Callable[[], Callable[[], None]]) -> None:
+        self._make, self._users, self._lock = make, 0, threading.Lock()
+
+    def take(self) -> Callable[[], None]:
+        """Makes the change if it is not there; the answer gives it back."""
+        with self._lock:
+            if self._users == 0:
+                self._undo = self._make()
+            self._users += 1
+        return self._give
+
+    def _give(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._undo()
+
+
+def _change_transformers() -> Callable[[], None]:
+    """Whoever asks transformers for an implementation of attention gets it with `_attend` around it.
+
+    The names in configurations stay: models compute other things, and other masks, under another name.
+    """
+    from transformers import AttentionInterface
+
+    item, interface = AttentionInterface.__getitem__, getattr(AttentionInterface, "get_interface", None)
+
+    def get_item(self: Any, name: str) -> Any:
+        return partial(_attend, item(self, name), name)
+
+    def get_interface(self: Any, name: str | None, default: Any) -> Any:
+        return partial(_attend, interface(self, name, default), name or "eager")
+
+    def undo() -> None:
+        del AttentionInterface.__getitem__
+        if interface is not None:
+            AttentionInterface.get_interface = interface
+
+    AttentionInterface.__getitem__ = get_item
+    if interface is not None:
+        AttentionInterface.get_interface = get_interface
+    return undo
+
+
+def _change_torch() -> Callable[[], None]:
+    import torch
+
+    functional, mha = torch.nn.functional, torch.backends.mha
+    plain, fast = functional.scaled_dot_product_attention, mha.get_fastpath_enabled()
+
+    def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **more: Any) -> Any:
+        for recorder in tuple(_active):
+            recorder._see_torch(query, key, attn_mask, is_causal, scale)
+        return plain(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, **more)
+
+    def undo() -> None:
+        functional.scaled_dot_product_attention = plain
+        mha.set_fastpath_enabled(fast)
+
+    functional.scaled_dot_product_attention = attend
+    # The fast path of inference is one operation for a whole layer.
+    mha.set_fastpath_enabled(False)
+    return undo
+
+
+_transformers, _torch = _Change(_change_transformers), _Change(_change_torch)
+
+
+def _attend(attend: Callable[..., Any], implementation: str, *arguments: Any, **named: Any) -> Any:
+    """An implementation of attention of transformers, seen by the recorders of the model that calls it."""
+    given = {**dict(zip(("module", "query", "key", "value", "attention_mask"), arguments)), **named}
+    seeing = [one for one in tuple(_active) if given.get("module") in one._names and not one._inside]
+    for one in seeing:
+        one._see_call(given, implementation)
+        one._inside = True
+    try:
+        return attend(*arguments, **named)
+    finally:
+        for one in seeing:
+            one._inside = False
+
+
+def _problem_of(given: dict[str, Any], implementation: str) -> str:
+    """Why the weights of a call do not follow from queries, keys and mask; empty if they do."""
+    import torch
+
+    mask = given.get("attention_mask")
+    if mask is not None and not isinstance(mask, torch.Tensor):
+        return f"its mask is a {type(mask).__name__}, no tensor: use attn_implementation='sdpa'"
+    if given.get("sinks") is not None:
+        return "it has a sink for each query"
+    if implementation.startswith("paged|"):
+        return "its keys are in the pages of continuous batching"
+    if "flash" in implementation:
+        places = given.get("position_ids")
+        packed = mask is None and places is not None and places.ndim == 2 and places.shape[0] == 1 and bool((places.diff() < 0).any())
+        if packed or given.get("cu_seq_lens_q") is not None or given.get("cu_seq_lens_k") is not None:
+            return "its texts are packed into one: use attn_implementation='sdpa'"
+    return ""
 
 
 def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -546,8 +823,7 @@ def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], name
     if not given.get("need_weights", True):
         return  # It calls scaled_dot_product_attention.
     query, key = given["query"], given["key"]
-    if query.dim() != 3:
-        return
+    batched = query.dim() == 3
     with torch.no_grad():
         if module._qkv_same_embed_dim:
             w_query, w_key, _ = module.in_proj_weight.chunk(3)
@@ -555,17 +831,20 @@ def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], name
             w_query, w_key = module.q_proj_weight, module.k_proj_weight
         b_query, b_key = (None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)[:2]
         query, key = torch.nn.functional.linear(query, w_query, b_query), torch.nn.functional.linear(key, w_key, b_key)
-        if not module.batch_first:
+        if not batched:
+            query, key = query[None], key[None]
+        elif not module.batch_first:
             query, key = query.transpose(0, 1), key.transpose(0, 1)
         query, key = (x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2) for x in (query, key))
         mask = given.get("attn_mask")
         if mask is not None and mask.dim() == 3:
             mask = mask.unflatten(0, (query.shape[0], module.num_heads))
         padding = given.get("key_padding_mask")
+        padding = padding if padding is None or batched else padding[None]
         masks = [_added(m) for m in (mask, None if padding is None else padding[:, None, None]) if m is not None]
         options = {"bias": sum(masks)} if masks else {}
     problem = "its keys are not those of its input (add_bias_kv or add_zero_attn)" if module.bias_k is not None or module.add_zero_attn else ""
-    recorder._keep(recorder._names[id(module)], query, key, options, problem=problem)
+    recorder._keep(module, query, key, options, problem=problem)
 
 
 def _added(mask: Any) -> Any:
@@ -587,20 +866,35 @@ def _masks(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -
     return found
 
 
+def _filled(options: dict[str, Any], keys: int) -> int:
+    """How many keys are there: up to the last one that the last query sees, as a static cache has room for more."""
+    import torch
+
+    shown, bias = options.get("mask"), options.get("bias")
+    if shown is None and bias is not None:
+        last = bias[..., -1, :]
+        shown = (last > torch.finfo(last.dtype).min / 2)[..., None, :]
+    if shown is None or shown.ndim < 2 or shown.shape[-1] != keys:
+        return keys
+    seen = shown[..., -1, :].reshape(-1, keys).bool().any(0).nonzero()
+    return int(seen[-1]) + 1 if len(seen) else keys
+
+
 def _row_of(query: Any, seen: tuple[int, int], options: dict[str, Any], first: int, row: int) -> _Piece:
     """One query of a call, with the keys that it may see; copied, so that the others can be forgotten."""
     count, keys = query.shape[2], seen[1] - seen[0]
     options = dict(options)
-    upper_left = options.pop("alignment", None) == "upper-left"
-    visible = keys
-    if options.pop("causal", False):
-        visible = min(max(row + 1 + (0 if upper_left else keys - count), 0), keys)
+    own = row + (0 if options.pop("alignment", None) == "upper-left" else keys - count)
+    left, right = options.pop("window", None) or (None, None)
+    right = 0 if options.pop("causal", False) else right
+    end = keys if right is None else min(max(own + 1 + right, 0), keys)
+    start = 0 if left is None else min(max(own - left, 0), end)
     for name in ("mask", "bias"):
         x = options.get(name)
         if x is not None:
             x = x[..., row : row + 1, :] if x.shape[-2] > 1 else x
-            options[name] = (x[..., :visible] if x.shape[-1] > 1 else x).clone()
-    return _Piece(query[:, :, row : row + 1].clone(), (seen[0], seen[0] + visible), options, first + row)
+            options[name] = (x[..., start:end] if x.shape[-1] > 1 else x).clone()
+    return _Piece(query[:, :, row : row + 1].clone(), (seen[0] + start, seen[0] + end), options, first + row)
 
 
 def _as_mask(bias: Any, name: str) -> Any:
@@ -644,8 +938,12 @@ def _as_window(mask: Any, batch: int, queries: int, keys: int, name: str) -> tup
 
 def _of_heads(x: Any, heads: list[int]) -> Any:
     """An option for some heads: a mask or bias with an axis of heads, or numbers of each head."""
-    axis = {4: 1, 1: 0}.get(getattr(x, "ndim", None))
-    return x if axis is None or x.shape[axis] == 1 else x.index_select(axis, x.new_tensor(heads).long())
+    axis = {4: 1, 3: 0, 1: 0}.get(getattr(x, "ndim", None))
+    if axis is None or x.shape[axis] == 1:
+        return x
+    import torch
+
+    return x.index_select(axis, torch.tensor(heads, device=x.device) % x.shape[axis])
 
 
 def _of_entry(x: Any, batch: int) -> Any:
@@ -662,6 +960,26 @@ def _of_entry(x: Any, batch: int) -> Any:
 
 def _on_cpu(x: Any) -> Any:
     return x.detach().float().cpu()
+
+
+def _whole(name: str, x: Any) -> list[int] | None:
+    """An argument that is a list of whole numbers, or None.
+
+    Raises TypeError for any other.
+    """
+    if x is None:
+        return None
+    if not isinstance(x, Iterable) or isinstance(x, (str, bytes)):
+        raise TypeError(f"`{name}` is {x!r}, expected a list of whole numbers, such as [{x}]")
+    try:
+        return [operator.index(number) for number in x]
+    except TypeError:
+        raise TypeError(f"`{name}` is {x!r}, expected a list of whole numbers") from None
+
+
+def _numbered(name: str, turn: int) -> str:
+    """The entry of a module's nth layer, where it serves several."""
+    return name if turn == 1 else f"{name} ({turn})"
 
 
 def _kind(name: str, causal: bool, encoder_decoder: bool) -> str:

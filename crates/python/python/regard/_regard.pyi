@@ -21,6 +21,7 @@ def dot_backward(
     d_output: Numbers,
     options: dict[str, Any],
     dtype: str,
+    of_bias: bool,
 ) -> tuple[list[Single], Single | None, Single | None]: ...
 def dot_observe(
     query: Single,
@@ -70,7 +71,8 @@ class Trace:
         """Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention.
 
         Tokens are `(text, number of its word or None, whether it is special)`, or a number of positions without texts.
-        Raises ValueError for weights of another shape, negative ones, and rows that do not sum to 1 (with `normalized`).
+        Raises TypeError for weights that are no array of float32, and ValueError for those of another shape, negative ones, and rows that do
+        not sum to 1 (with `normalized`).
         """
 
     def map(self, index: int) -> dict[str, Any]:
@@ -84,6 +86,9 @@ class Trace:
 
     def png(self, index: int, head: int | None = None) -> bytes:
         """As `svg`, as the bytes of a PNG file."""
+
+    def __getstate__(self) -> bytes: ...
+    def __setstate__(self, state: bytes) -> None: ...
 
 class Model:
     @property

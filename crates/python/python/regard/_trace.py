@@ -7,6 +7,7 @@ import webbrowser
 from collections.abc import Iterable
 
 from . import _regard
+from ._arrays import whole
 from ._regard import Trace
 
 
@@ -27,7 +28,8 @@ class Viewer:
     """The viewer, running on a thread of this process until `stop()`, or the end of a `with` block. In a notebook it shows itself."""
 
     def __init__(self, traces: list[Trace], port: int) -> None:
-        self._served = _regard.serve_traces(traces, port)
+        self._traces = traces
+        self._served = _regard.serve_traces(traces, whole("port", port, most=2**16 - 1))
 
     @property
     def url(self) -> str:
@@ -44,12 +46,21 @@ class Viewer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def _repr_html_(self) -> str:
+        # A page of its own: the one that is served refuses to be in a frame.
+        from ._recorder import _frame
+
+        return _frame(_regard.traces_page(self._traces, "regard"), 760)
+
     def __repr__(self) -> str:
         return f"<regard.Viewer at {self.url}>"
 
 
 def serve(traces: Trace | Iterable[Trace], *, port: int = 0, open_browser: bool = False) -> Viewer:
-    """Opens the viewer with these traces, at an address that only this machine reaches; port 0 is any free one."""
+    """Opens the viewer with these traces, at an address that only this machine reaches; port 0 is any free one.
+
+    Raises ValueError for a port that is none or is taken.
+    """
     viewer = Viewer(_list(traces), port)
     if open_browser:
         webbrowser.open(viewer.url)

@@ -272,6 +272,25 @@ pub fn expect_apart<'a, P: AsRef<Path>>(
     Ok(())
 }
 
+/// The files that a model is read from, for [`expect_apart`]: the file itself, or those of a folder whose names are those of a model's.
+pub fn model_files(model: &Path) -> Vec<PathBuf> {
+    let is_part = |path: &PathBuf| {
+        let has = |ends: &[&str], part: Option<&std::ffi::OsStr>| {
+            part.and_then(|part| part.to_str())
+                .is_some_and(|part| ends.contains(&part))
+        };
+        let weights = path.file_name().is_some_and(|name| {
+            let name = name.to_string_lossy();
+            let starts = ["model", "best.", "last.", "pytorch_model"];
+            starts.iter().any(|start| name.starts_with(start))
+        });
+        weights || has(&["json", "toml", "txt", "model", "spm"], path.extension())
+    };
+    let entries = fs::read_dir(model).into_iter().flatten().flatten();
+    let parts = entries.map(|entry| entry.path()).filter(is_part);
+    [model.to_owned()].into_iter().chain(parts).collect()
+}
+
 /// Where a file is, or will be.
 struct Place {
     /// Its name in its folder.

@@ -526,7 +526,9 @@ pub fn indices(list: &str, length: usize, what: &str) -> Result<Vec<usize>, Stri
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.parse::<usize>().ok().filter(|&n| n < length);
-        let (first, last) = number(first).zip(number(last)).ok_or_else(|| wrong(part))?;
+        let range = number(first).zip(number(last));
+        let range = range.filter(|(first, last)| first <= last);
+        let (first, last) = range.ok_or_else(|| wrong(part))?;
         chosen.extend(first..=last);
         if chosen.len() > 4 * length + 16 {
             return Err(format!("too many entries: name each {what} once"));

@@ -494,6 +494,7 @@ fn wrong_requests_are_told_what_is_wrong() {
     for (path, status, sentence) in [
         ("/api/trace/0/window?map=99", 404, "the maps are 0 to 5"),
         ("/api/trace/0/window?heads=9", 400, "numbers from 0 to 3"),
+        ("/api/trace/0/window?heads=3-1", 400, "numbers from 0 to 3"),
         ("/api/trace/0/window?heads=a", 400, "numbers from 0 to 3"),
         ("/api/trace/0/window?q0=5&q1=5", 400, "at least one"),
         ("/api/trace/0/sums?chosen=99", 400, "numbers from 0 to"),

@@ -1,6 +1,7 @@
 //! Writing files so that no full disk, crash or simultaneous reader ever leaves or sees half a file.
 
 use std::{
+    ffi::OsStr,
     fs, io,
     io::Write as _,
     path::{Path, PathBuf},
@@ -58,6 +59,15 @@ pub fn expect_writable(path: &Path) -> Result<(), FileError> {
     refused.map_err(|source| FileError::new(path, "write", without_temporary(source)))
 }
 
+const PREFIX: &str = ".regard-";
+const SUFFIX: &str = ".tmp";
+
+/// Whether a file of this name is one that [`write_atomically`] began.
+pub(crate) fn is_temporary(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
 /// A temporary file in the folder of `path`.
 fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let folder = match path.parent() {
@@ -65,7 +75,7 @@ fn temporary(path: &Path) -> io::Result<tempfile::NamedTempFile> {
         _ => Path::new("."),
     };
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".regard-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

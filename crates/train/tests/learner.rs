@@ -417,6 +417,8 @@ fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
         Registry::default().train(recipe, &run, &mut report)
     }));
     assert!(died.is_err());
+    // What a process that is killed while it writes leaves.
+    fs::write(folder.join(".regard-left.tmp"), "half").unwrap();
 }
 
 #[test]
@@ -437,6 +439,7 @@ fn a_run_that_was_killed_before_its_first_validation_goes_on_exactly() {
         // The recipe given here is ignored: the run has its own.
         let resumed = train(&self::recipe(&["training.seed=99"]), &run, None, true).unwrap();
         assert_eq!(resumed.reason, Reason::Limit, "{name}");
+        assert!(!run.join(".regard-left.tmp").exists(), "{name}");
         assert_eq!(content(&whole), content(&run), "{name}");
         assert_eq!(metrics(&whole), metrics(&run), "{name}");
     }
@@ -507,6 +510,67 @@ fn another_measure_has_another_best() {
     let by_bleu = ["training.epochs=2", "validation.measure=bleu"];
     let best = resume_with(&run, &by_bleu).unwrap().best.unwrap();
     assert!(former.0 < best.0, "{former:?} {best:?}");
+}
+
+/// Of validations with the same measure the one with the lower loss is better: a BLEU of 0 is no reason to stop or to learn slower.
+#[test]
+fn equal_measures_are_told_apart_by_the_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = recipe(&[
+        "training.validate_every=1",
+        "training.steps=6",
+        "training.average=1",
+        "validation.measure=bleu",
+    ]);
+    let best = train(&recipe, &run, None, false).unwrap().best.unwrap();
+    let validations: Vec<(u64, f64, f64)> = metrics(&run)
+        .iter()
+        .filter_map(|line| {
+            let bleu = line["bleu"].as_f64()?;
+            Some((line["step"].as_u64()?, bleu, line["loss"].as_f64()?))
+        })
+        .collect();
+    assert_eq!(validations.len(), 6);
+    let highest = validations.iter().map(|one| one.1).fold(0.0, f64::max);
+    let equal = validations.iter().filter(|one| one.1 == highest);
+    let lowest = equal.min_by(|a, b| a.2.total_cmp(&b.2)).unwrap();
+    assert_eq!(best.0, lowest.0, "{validations:?}");
+}
+
+/// Filters leave out training pairs alone: validation is by the same pairs whatever they are.
+#[test]
+fn filters_leave_validation_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let loss = |name: &str, filter: &str| {
+        let run = folder.path().join(name);
+        let recipe = recipe(&[
+            "training.steps=1",
+            "training.validate_every=1",
+            "schedule.learning_rate=1e-30",
+            "schedule.min_learning_rate=0",
+            filter,
+        ]);
+        let mut found = None;
+        let mut report = |event: &Event| {
+            if let Event::Validation(metrics) = event {
+                found = Some(metrics.loss);
+            }
+        };
+        let of = Run {
+            folder: &run,
+            device: &Device::flex(),
+            stop: &AtomicBool::new(false),
+            ranks: &Alone,
+        };
+        Registry::default()
+            .train(&recipe, &of, &mut report)
+            .unwrap();
+        found.unwrap()
+    };
+    let all = loss("all", "data.filter.max_words=100");
+    // Sentences have 2 to 5 words.
+    assert_eq!(all, loss("few", "data.filter.max_words=2"));
 }
 
 /// The state of one kind of optimizer is no state of another.

@@ -1,6 +1,6 @@
 //! `regard classify`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use regard_images::ImagesError;
@@ -323,7 +323,12 @@ impl Writer<'_> {
         };
         let lines = files.as_deref().unwrap_or(lines);
         let used = files.iter().flatten().map(Path::new);
+        let model = self.options.model.iter();
+        let model: Vec<PathBuf> = model
+            .flat_map(|model| output::model_files(Path::new(model)))
+            .collect();
         let used = used.chain(self.options.input.as_deref());
+        let used = used.chain(model.iter().map(PathBuf::as_path));
         let several = self.options.texts.is_empty() || lines.len() > 1;
         self.shown.expect_apart(used, several)?;
         lines

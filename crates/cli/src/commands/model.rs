@@ -1,6 +1,6 @@
 //! `regard model`: describes a model, and writes it in another form.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::{module::Module, tensor::Device};
 use regard_models::{AnyGenerator, Objective};
@@ -32,8 +32,10 @@ use crate::{
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
     let written = options.f16.iter().chain(&options.f32);
+    let models = options.path.iter();
+    let models: Vec<PathBuf> = models.flat_map(|path| output::model_files(path)).collect();
     output::expect_apart(
-        options.path.iter().chain(&options.familiarity),
+        models.iter().chain(&options.familiarity),
         written.map(|path| (path, false)),
     )?;
     if let Some(path) = options.path.as_deref()

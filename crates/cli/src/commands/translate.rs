@@ -1,5 +1,7 @@
 //! `regard translate`: one line in, one line out, and what the model looked at.
 
+use std::path::PathBuf;
+
 use std::io::{self, IsTerminal};
 
 use burn::tensor::Device;
@@ -403,11 +405,13 @@ impl<'a> Writer<'a> {
             return Err(Failure::Usage(message.to_owned()));
         }
         let kept = Kept::new(pictures, &options.trace)?;
-        output::expect_apart(
-            &options.input,
-            options.output.iter().map(|path| (path, false)),
-        )?;
-        kept.expect_apart(options.input.iter().chain(&options.output), true)?;
+        let model = options
+            .model
+            .iter()
+            .flat_map(|model| output::model_files(model));
+        let read: Vec<PathBuf> = model.chain(options.input.clone()).collect();
+        output::expect_apart(&read, options.output.iter().map(|path| (path, false)))?;
+        kept.expect_apart(read.iter().chain(&options.output), true)?;
         let (output, done) = match &options.output {
             Some(path) if options.resume => Output::resumed(path)?,
             path => (Output::open(path.as_deref())?, 0),

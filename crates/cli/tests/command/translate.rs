@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -317,4 +318,21 @@ fn translations_do_not_take_the_place_of_their_source() {
         refused_command(&mut command, 2, ["would be lost"]);
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), "a b\n");
+    // Nor that of the model, whose folder is named.
+    let run = folder.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let model = run.join("model.safetensors");
+    let whole = fs::read(Path::new(trained()).join("model.safetensors")).unwrap();
+    fs::write(&model, &whole).unwrap();
+    let (run, file) = (run.to_str().unwrap(), model.to_str().unwrap());
+    for named in [run, file] {
+        for arguments in [
+            ["translate", "a", "--model", named, "--trace", file].as_slice(),
+            &["translate", "a", "--model", named, "--output", file],
+            &["model", named, "--f16", file],
+        ] {
+            refused_command(regard().args(arguments), 2, ["would be lost"]);
+        }
+    }
+    assert!(fs::read(&model).unwrap() == whole);
 }

@@ -70,8 +70,8 @@ use regard_nn::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ImageSizes,
     backbone::{Backbone, BackboneConfig},
+    check_images,
 };
 use crate::{
     attention::{NormalizerConfig, SourceReader, all_steps},
@@ -232,13 +232,13 @@ impl Sizes for CaptionerSizes {
             size,
             vocabulary,
         } = *self;
-        let classes = vocabulary.size;
-        let images = ImageSizes {
-            channels,
-            size,
-            classes,
-        };
-        images.check()
+        if vocabulary.size < 2 {
+            return Err(ModelError(format!(
+                "the number of tokens is {}; expected at least 2",
+                vocabulary.size
+            )));
+        }
+        check_images(channels, size)
     }
 }
 

@@ -154,15 +154,21 @@ impl Translations {
     fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
         let (mut encoder, mut decoder) = (vec![], vec![]);
         for one in &ablation.heads {
+            const KINDS: [Kind; 3] = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+            let kind = KINDS.into_iter().find(|kind| kind.name() == one.map);
+            let kind = kind.ok_or_else(|| {
+                let known = KINDS.map(|kind| kind.name()).join(", ");
+                format!("{:?}: expected one of {known}", one.map)
+            })?;
             let changed = ChangedHead {
                 layer: one.layer,
-                cross: one.map == Kind::Cross.name(),
+                cross: kind == Kind::Cross,
                 head: one.head,
                 change: (&one.change).into(),
             };
-            match one.map == Kind::EncoderSelf.name() {
-                true => encoder.push(changed),
-                false => decoder.push(changed),
+            match kind {
+                Kind::EncoderSelf => encoder.push(changed),
+                _ => decoder.push(changed),
             }
         }
         self.translator.change(encoder, decoder)

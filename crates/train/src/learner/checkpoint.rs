@@ -72,6 +72,9 @@ pub struct Best {
     pub step: u64,
     /// Its measure: BLEU, the accuracy, or the loss.
     pub measure: f64,
+    /// Its loss, by which equal measures are told apart; `None` in files of before.
+    #[serde(default)]
+    pub loss: Option<f64>,
     /// Whether that is the loss; `None` in files of before.
     #[serde(default)]
     pub by_loss: Option<bool>,

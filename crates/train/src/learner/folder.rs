@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{BEST, LAST, LOCK, METRICS, checkpoint::Checkpoint};
+use super::{BEST, LAST, LOCK, METRICS, RECENT, VALIDATION, checkpoint::Checkpoint};
 use crate::{
     error::TrainError,
     files::{self, FileError},
@@ -43,6 +43,7 @@ impl<'a> RunFolder<'a> {
             }
             _ => {}
         }
+        remove_temporary(path);
         Ok(Self {
             path,
             made,
@@ -65,6 +66,17 @@ impl<'a> RunFolder<'a> {
             for above in self.path.ancestors().take(self.made).skip(1) {
                 let _ = fs::remove_dir(above);
             }
+        }
+    }
+}
+
+/// Removes what a process that was killed while it wrote has left; nobody else writes in a folder that is locked.
+fn remove_temporary(path: &Path) {
+    for folder in [path, &path.join(RECENT), &path.join(VALIDATION)] {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| files::is_temporary(&entry.file_name())) {
+            // What cannot be removed stays: it does no harm.
+            let _ = fs::remove_file(entry.path());
         }
     }
 }

@@ -46,6 +46,8 @@ pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) use regard_trace::diagnose::log::FILE as METRICS;
 pub(crate) const LOCK: &str = ".lock";
+const RECENT: &str = "recent";
+const VALIDATION: &str = "validation";
 
 /// The folder, the device and the stop flag of a run.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::diagnose::{LayerMeasures, Layers};
 
 use super::{
-    BEST, LAST, METRICS, MODEL, RECIPE, Run,
+    BEST, LAST, METRICS, MODEL, RECENT, RECIPE, Run, VALIDATION,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::{Optimizer, OptimizerError},
@@ -25,9 +25,7 @@ use crate::{
     tasks::{Contents, Task, Update, Verdict, fingerprint},
 };
 
-const RECENT: &str = "recent";
 const TOKENIZER: &str = "tokenizer.json";
-const VALIDATION: &str = "validation";
 const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
 pub(crate) struct Session<'a, T: Task> {
@@ -382,8 +380,12 @@ impl<'a, T: Task> Session<'a, T> {
                 return Err(TrainError::Loss { loss, step });
             }
             let best = self.progress.best;
+            // Measures are often equal in the beginning, such as a BLEU of 0, while the loss falls.
+            let lower = |best: Best| {
+                measure == best.measure && best.loss.is_some_and(|loss| verdict.loss < loss)
+            };
             let improved = measure.is_finite()
-                && best.is_none_or(|best| self.is_better(measure, best.measure));
+                && best.is_none_or(|best| self.is_better(measure, best.measure) || lower(best));
             self.progress.stale = if improved { 0 } else { self.progress.stale + 1 };
             self.progress
                 .schedule
@@ -392,6 +394,7 @@ impl<'a, T: Task> Session<'a, T> {
                 self.progress.best = Some(Best {
                     step,
                     measure,
+                    loss: Some(verdict.loss).filter(|loss| loss.is_finite()),
                     by_loss: Some(self.by_loss()),
                 });
                 if let Some(arrays) = &arrays {

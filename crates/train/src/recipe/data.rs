@@ -388,4 +388,17 @@ impl Filter {
             long_lines: self.long_lines,
         }
     }
+
+    /// The filter to apply to validation pairs: all of them count, so that recipes with other filters are judged by the same ones. Lines
+    /// of more than `max_tokens` are cut, or refused where training refuses them.
+    pub fn validation_filter(&self) -> LengthFilter {
+        LengthFilter {
+            max_tokens: Some(self.max_tokens),
+            long_lines: match self.long_lines {
+                LongLines::Error => LongLines::Error,
+                LongLines::Drop | LongLines::Cut => LongLines::Cut,
+            },
+            ..LengthFilter::default()
+        }
+    }
 }

@@ -15,7 +15,10 @@ use super::{
     check_lengths, fingerprint,
 };
 use crate::{
-    corpus::{Batches, CorpusError, EncodedPair, FilterReport, LabelledText, ParallelText, Random},
+    corpus::{
+        Batches, CorpusError, EncodedPair, FilterReport, LabelledText, LengthFilter, ParallelText,
+        Random,
+    },
     error::TrainError,
     learner::events::Quality,
     model_file::{
@@ -60,9 +63,9 @@ impl Encoded {
         tokenizers: &TokenizerPair,
         labels: &[String],
         recipe: &Recipe,
+        filter: LengthFilter,
     ) -> Result<(Self, FilterReport), TrainError> {
         let classes = text.classes(labels)?;
-        let filter = recipe.data.filter.length_filter();
         // Limits are those of sentences; a label is no text.
         let alone = ParallelText::new(text.sentences().to_vec(), text.sentences().to_vec())?;
         let (sentences, report) = filter.apply(&alone, tokenizers)?;
@@ -195,13 +198,17 @@ impl Task for Classification {
                 (tokenizers, labels)
             }
         };
-        let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe)?;
+        let filter = recipe.data.filter.length_filter();
+        let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe, filter)?;
         if let Some(test) = files.load(Split::Test)? {
             // What is wrong with it is told now, not after training.
             test.classes(&labels)?;
         }
         let validation = match files.load(Split::Valid)? {
-            Some(text) => Some(Encoded::new(&text, &tokenizers, &labels, recipe)?.0),
+            Some(text) => {
+                let filter = recipe.data.filter.validation_filter();
+                Some(Encoded::new(&text, &tokenizers, &labels, recipe, filter)?.0)
+            }
             None => None,
         };
         let data = Data {

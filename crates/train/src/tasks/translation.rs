@@ -173,7 +173,10 @@ impl Task for Translation {
         let batches = Batches::new(&pairs, recipe.batch.budget())?;
         let validation = match recipe.data.load(Split::Valid, seed)? {
             Some(loaded) => {
-                let (pairs, _) = filter
+                let (pairs, _) = recipe
+                    .data
+                    .filter
+                    .validation_filter()
                     .apply(&loaded.text, &tokenizers)
                     .map_err(named("the validation text"))?;
                 let batches = Batches::new(&pairs, recipe.batch.budget())?;

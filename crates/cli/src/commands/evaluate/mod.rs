@@ -134,6 +134,11 @@ fn expect_apart(options: &Evaluate) -> Result<(), Failure> {
     let aligned = [&options.alignments, &options.gold];
     let read = named.map(|named| &named.path).chain(&options.references);
     let read = read.chain(single.into_iter().chain(aligned).flatten());
+    let models = options.model.iter();
+    let models: Vec<PathBuf> = models
+        .flat_map(|named| output::model_files(&named.path))
+        .collect();
+    let read = read.chain(&models);
     let drawing = &options.lengths.drawing;
     let drawn = [&drawing.svg, &drawing.png, &drawing.html];
     let written = options.output.iter().chain(drawn.into_iter().flatten());

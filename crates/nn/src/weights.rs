@@ -18,7 +18,6 @@
 //! ```
 
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     fmt::{self, Display},
     io::{self, Read},
@@ -30,8 +29,14 @@ use burn::{
 };
 use half::{bf16, f16};
 pub use safetensors::Dtype;
-use safetensors::{SafeTensorError, View, tensor::Metadata};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use safetensors::{
+    SafeTensorError,
+    tensor::{Metadata, TensorInfo},
+};
+use serde::{
+    Serialize,
+    de::{Deserializer, IgnoredAny, MapAccess, Visitor},
+};
 
 /// The most bytes of a file's header: the limit of the library `safetensors`.
 const LARGEST_HEADER: u64 = 100_000_000;
@@ -356,34 +361,17 @@ pub fn apply<M: Module>(module: M, arrays: Arrays) -> Result<M, WeightsError> {
     applier.not_finite.map_or(Ok(module), Err)
 }
 
-/// An array as it is written.
-struct Stored<'a>(&'a Array, Storage);
-
-impl View for Stored<'_> {
-    fn dtype(&self) -> Dtype {
-        match self.1 {
-            Storage::F32 => Dtype::F32,
-            Storage::F16 => Dtype::F16,
-        }
-    }
-    fn shape(&self) -> &[usize] {
-        &self.0.shape
-    }
-    fn data(&self) -> Cow<'_, [u8]> {
-        let values = self.0.values.iter();
-        match self.1 {
-            Storage::F32 => values.flat_map(|value| value.to_le_bytes()).collect(),
-            Storage::F16 => values
-                .flat_map(|&value| f16::from_f32(value).to_le_bytes())
-                .collect(),
-        }
-    }
-    fn data_len(&self) -> usize {
-        self.0.values.len() * self.dtype().bitsize() / 8
-    }
+/// The header of a file that is written. The library `safetensors` writes its metadata in the order of a `HashMap`, which is another
+/// one in every process: files of the same content would differ.
+#[derive(Serialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    metadata: BTreeMap<String, String>,
+    #[serde(flatten)]
+    arrays: Metadata,
 }
 
-/// `arrays` as a safetensors file with `metadata`.
+/// `arrays` as a safetensors file with `metadata`: the same bytes for the same content.
 ///
 /// # Errors
 /// An array with another number of values than its shape says, or more metadata than a header may hold (100 MB).
@@ -392,10 +380,45 @@ pub fn to_bytes(
     metadata: HashMap<String, String>,
     storage: Storage,
 ) -> Result<Vec<u8>, WeightsError> {
-    let stored = arrays
-        .iter()
-        .map(|(name, array)| (name, Stored(array, storage)));
-    Ok(safetensors::serialize(stored, Some(metadata))?)
+    let dtype = match storage {
+        Storage::F32 => Dtype::F32,
+        Storage::F16 => Dtype::F16,
+    };
+    let mut end = 0;
+    let infos = arrays.iter().map(|(name, array)| {
+        let start = end;
+        end += array.values.len() * dtype.bitsize() / 8;
+        let info = TensorInfo {
+            dtype,
+            shape: array.shape.clone(),
+            data_offsets: (start, end),
+        };
+        (name.clone(), info)
+    });
+    let header = Header {
+        arrays: Metadata::new(None, infos.collect())?,
+        metadata: metadata.into_iter().collect(),
+    };
+    let mut header = serde_json::to_vec(&header).map_err(SafeTensorError::JsonError)?;
+    // The values begin at a multiple of 8 bytes.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let length = header.len() as u64;
+    if length > LARGEST_HEADER {
+        return Err(SafeTensorError::HeaderTooLarge.into());
+    }
+    let mut bytes = Vec::with_capacity(size_of::<u64>() + header.len() + end);
+    bytes.extend(length.to_le_bytes());
+    bytes.append(&mut header);
+    for array in arrays.values() {
+        let values = array.values.iter();
+        match storage {
+            Storage::F32 => bytes.extend(values.flat_map(|value| value.to_le_bytes())),
+            Storage::F16 => {
+                bytes.extend(values.flat_map(|&value| f16::from_f32(value).to_le_bytes()));
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// Whether a safetensors file may begin with these nine bytes: the length of its header, and a brace.

@@ -148,6 +148,11 @@ pub enum TrainError {
     /// The folder holds a run already.
     #[error("{}: holds a run already; go on with `regard train --resume {}`, or choose another folder", .0.display(), .0.display())]
     Occupied(PathBuf),
+    /// The folder holds a recipe or tokenizer that no run has written.
+    #[error(
+        "{}: would be replaced, and is not as a run writes it; move it, or choose another folder with --folder", .0.display()
+    )]
+    OtherFile(PathBuf),
     /// Another process trains in the folder.
     #[error("{}: another process is training in this folder; wait for its end, or choose another folder", .0.display())]
     Busy(PathBuf),

@@ -273,15 +273,42 @@ impl Registry {
             true => Some(RunFolder::lock(run.folder)?),
             false => None,
         };
-        let holds = |file: &str| run.folder.join(file).exists();
-        if folder.is_some() && (holds(learner::LAST) || holds(learner::MODEL)) {
-            return Err(TrainError::Occupied(run.folder.to_owned()));
+        if folder.is_some() {
+            let models = [learner::LAST, learner::BEST, learner::MODEL];
+            if models.iter().any(|file| run.folder.join(file).exists()) {
+                return Err(TrainError::Occupied(run.folder.to_owned()));
+            }
+            self.expect_no_other_files(recipe, run.folder)?;
         }
         let trained = self.begin(recipe.clone(), run, report, false);
         if let (Some(folder), true) = (folder, trained.is_err()) {
             folder.abandon();
         }
         trained
+    }
+
+    /// Refuses a folder with files that no run has written, where a run of `recipe` would replace them. A run that ended without any
+    /// state leaves its own, of which `metrics.jsonl` is the first.
+    fn expect_no_other_files(&self, recipe: &Recipe, folder: &Path) -> Result<(), TrainError> {
+        let begun = folder.join(learner::METRICS).exists();
+        let path = folder.join(learner::RECIPE);
+        if path.exists() {
+            let text = read_text(&path)?;
+            let is_written = |recipe: &Recipe| recipe.to_toml().is_ok_and(|own| own == text);
+            // As it would be written: without comments, with every key.
+            let by_a_run = || {
+                self.parse(&text, learner::RECIPE, &[])
+                    .is_ok_and(|own| is_written(&own))
+            };
+            if !(is_written(recipe) || begun && by_a_run()) {
+                return Err(TrainError::OtherFile(path));
+            }
+        }
+        let path = folder.join(learner::TOKENIZER);
+        match path.exists() && !begun {
+            true => Err(TrainError::OtherFile(path)),
+            false => Ok(()),
+        }
     }
 
     /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) applied to its recipe. A run that died before
@@ -309,7 +336,10 @@ impl Registry {
         }
         let recipe = self.recipe_of(run.folder, overrides, run.ranks)?;
         match run.ranks.gather(&saved)?[0] {
-            true => self.task(&recipe.model).resume(self, recipe, run, report),
+            true => {
+                expect_no_start(overrides)?;
+                self.task(&recipe.model).resume(self, recipe, run, report)
+            }
             false => self.begin(recipe, run, report, true),
         }
     }
@@ -530,6 +560,24 @@ impl Registry {
         };
         let description = wanted.describe(header, metadata, name)?;
         Ok((wanted, description))
+    }
+}
+
+/// Refuses `training.start` for a run that goes on: it would be written into the recipe, and change nothing.
+fn expect_no_start(overrides: &[String]) -> Result<(), ConfigError> {
+    let key = "training.start";
+    let names_it = |text: &&String| {
+        let path = text.split_once('=').map_or("", |(path, _)| path);
+        path.split('.').map(str::trim).eq(key.split('.'))
+    };
+    match overrides.iter().find(names_it) {
+        Some(text) => Err(ConfigError::Value {
+            place: Place::Override { text: text.clone() },
+            key: key.to_owned(),
+            found: "given for a run that has begun already".to_owned(),
+            expected: "a new run, in another folder".to_owned(),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -56,6 +56,21 @@ fn recipe(overrides: &[&str]) -> Recipe {
         .unwrap()
 }
 
+/// Trains in `folder`, and tells `report` what happens.
+fn train_telling(
+    recipe: &Recipe,
+    folder: &Path,
+    report: &mut dyn FnMut(&Event),
+) -> Result<Summary, TrainError> {
+    let run = Run {
+        folder,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    Registry::default().train(recipe, &run, report)
+}
+
 /// Trains in `folder`, asking to stop once update `stop_at` is reported.
 fn train(
     recipe: &Recipe,
@@ -402,19 +417,13 @@ fn every_normalizer_learns() {
 
 /// Trains in `folder` until update `dies_at` is reported; then the session dies without saving anything more.
 fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
-    let run = Run {
-        folder,
-        device: &Device::flex(),
-        stop: &AtomicBool::new(false),
-        ranks: &Alone,
-    };
     let mut report = |event: &Event| match event {
         Event::Started(_) if dies_at.is_none() => panic!("killed"),
         Event::Train(metrics) if Some(metrics.step) == dies_at => panic!("killed"),
         _ => {}
     };
     let died = panic::catch_unwind(AssertUnwindSafe(|| {
-        Registry::default().train(recipe, &run, &mut report)
+        train_telling(recipe, folder, &mut report)
     }));
     assert!(died.is_err());
     // What a process that is killed while it writes leaves.
@@ -469,6 +478,67 @@ fn a_folder_that_holds_a_run_is_not_overwritten() {
     fs::remove_file(run.join("recipe.toml")).unwrap();
     let error = train(&recipe, &run, None, true).unwrap_err().to_string();
     assert!(error.contains("no recipe.toml"), "{error}");
+}
+
+/// A recipe or tokenizer of the user's own is not lost in a run that is given their folder.
+#[test]
+fn a_file_that_no_run_has_written_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&["training.steps=1", "data.synthetic.sentences=64"]);
+    let refused = |run: &Path, file: &str| {
+        let path = run.join(file);
+        let before = fs::read(&path).unwrap();
+        let error = train(&recipe, run, None, false).unwrap_err();
+        assert!(
+            matches!(&error, TrainError::OtherFile(named) if *named == path),
+            "{error}"
+        );
+        assert_eq!(fs::read(&path).unwrap(), before);
+    };
+    let with = |name: &str, file: &str, text: &str| {
+        let run = folder.path().join(name);
+        fs::create_dir_all(&run).unwrap();
+        fs::write(run.join(file), text).unwrap();
+        run
+    };
+    let own = "# Mine.\n".to_owned() + TINY;
+    refused(&with("recipe", "recipe.toml", &own), "recipe.toml");
+    refused(&with("tokenizer", "tokenizer.json", "{}"), "tokenizer.json");
+    // One that stays as it is.
+    let same = with("same", "recipe.toml", &recipe.to_toml().unwrap());
+    train(&recipe, &same, None, false).unwrap();
+    // What a start left that died before it could save is replaced, unless it was changed since.
+    let died = folder.path().join("died");
+    train_and_die(&self::recipe(&[]), &died, None);
+    let written = fs::read_to_string(died.join("recipe.toml")).unwrap();
+    with("died", "recipe.toml", &format!("# Mine.\n{written}"));
+    refused(&died, "recipe.toml");
+    with("died", "recipe.toml", &written);
+    train(&recipe, &died, None, false).unwrap();
+    // A model whose state is gone is not lost either.
+    let best = with("best", "best.safetensors", "mine");
+    let error = train(&recipe, &best, None, false).unwrap_err();
+    assert!(matches!(error, TrainError::Occupied(_)), "{error}");
+}
+
+/// A run that goes on has its weights: another model to begin with would be written into its recipe, and change nothing.
+#[test]
+fn a_run_that_goes_on_takes_no_other_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = recipe(&["training.steps=1", "data.synthetic.sentences=64"]);
+    train(&recipe, &run, None, false).unwrap();
+    let written = fs::read(run.join("recipe.toml")).unwrap();
+    for start in ["training.start=other", " training . start = \"other\""] {
+        let error = resume_with(&run, &["training.steps=2", start]).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("training.start: given for a run that has begun already"),
+            "{error}"
+        );
+        assert_eq!(fs::read(run.join("recipe.toml")).unwrap(), written);
+    }
+    assert_eq!(resume_with(&run, &["training.steps=2"]).unwrap().step, 2);
 }
 
 /// What a start that fails leaves: nothing in a folder that it made, and a folder that was there free for another start.
@@ -557,15 +627,7 @@ fn filters_leave_validation_as_it_is() {
                 found = Some(metrics.loss);
             }
         };
-        let of = Run {
-            folder: &run,
-            device: &Device::flex(),
-            stop: &AtomicBool::new(false),
-            ranks: &Alone,
-        };
-        Registry::default()
-            .train(&recipe, &of, &mut report)
-            .unwrap();
+        train_telling(&recipe, &run, &mut report).unwrap();
         found.unwrap()
     };
     let all = loss("all", "data.filter.max_words=100");
@@ -633,13 +695,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_former_one() {
             fs::create_dir(&last).unwrap();
         }
     };
-    let of = Run {
-        folder: &run,
-        device: &Device::flex(),
-        stop: &AtomicBool::new(false),
-        ranks: &Alone,
-    };
-    let error = Registry::default().train(&recipe, &of, &mut report);
+    let error = train_telling(&recipe, &run, &mut report);
     assert!(error.unwrap_err().to_string().contains("last.safetensors"));
     fs::remove_dir(&last).unwrap();
     fs::write(&last, former.unwrap()).unwrap();

@@ -3,7 +3,10 @@
 use std::{
     fs,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Sender, channel},
+    },
     thread,
 };
 
@@ -342,6 +345,123 @@ fn ranks_with_different_files_are_refused() {
             );
         }
         assert!(!run.exists(), "nothing is left of it");
+    }
+}
+
+/// Rank 0 of several, which tells when it waits for the others: at first that is when it has read the files of a run.
+#[derive(Debug)]
+struct Telling {
+    ranks: Threads,
+    waits: Sender<()>,
+}
+
+impl Ranks for Telling {
+    fn rank(&self) -> usize {
+        self.ranks.rank()
+    }
+
+    fn count(&self) -> usize {
+        self.ranks.count()
+    }
+
+    fn exchange(&self, to: &[&[u8]]) -> Result<Vec<Vec<u8>>, RanksError> {
+        // Nobody listens after the first time.
+        let _ = self.waits.send(());
+        self.ranks.exchange(to)
+    }
+}
+
+/// Trains with two ranks, of which the second begins after `change`, when the first has read its files.
+fn train_apart(
+    recipe: &Recipe,
+    folder: &Path,
+    change: impl FnOnce(),
+) -> [Result<Summary, TrainError>; 2] {
+    let (waits, waiting) = channel();
+    let mut ranks = Threads::new(2);
+    let last = ranks.pop().unwrap();
+    let first = Telling {
+        ranks: ranks.pop().unwrap(),
+        waits,
+    };
+    thread::scope(|scope| {
+        let first = scope.spawn(move || train_as(&first, Some(recipe), folder, None));
+        waiting.recv().expect("rank 0 has read its files");
+        change();
+        let last = scope.spawn(move || train_as(&last, Some(recipe), folder, None));
+        [first, last].map(|thread| thread.join().expect("no panic"))
+    })
+}
+
+/// The recipe is the same, but not what the files hold that it names.
+#[test]
+fn ranks_with_different_data_or_weights_are_refused() {
+    const TEXT: &str = "a b c\nc b a\nb a b\nc c a\n";
+    const SHORT: &str = r#"
+[batch]
+sentences = 4
+[schedule]
+kind = "constant"
+learning_rate = 0.003
+[training]
+steps = 2
+validate_every = 2
+[validation]
+tokenizer = "none"
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let recipe = |more: &[String]| {
+        let data = [
+            ("train_source", "train"),
+            ("train_target", "train"),
+            ("valid_source", "valid"),
+            ("valid_target", "valid"),
+        ];
+        let data = data.map(|(key, name)| format!("data.{key}={:?}", path(name)));
+        let overrides: Vec<&str> = data.iter().chain(more).map(String::as_str).collect();
+        parse(&format!("{RNNSEARCH}{SHORT}"), &overrides)
+    };
+    for name in ["train", "valid"] {
+        fs::write(path(name), TEXT).unwrap();
+    }
+    for seed in 1..=2 {
+        let named = format!("of seed {seed}");
+        run(
+            1,
+            &recipe(&[format!("training.seed={seed}")]),
+            &path(&named),
+        );
+    }
+    let [start, other] =
+        ["of seed 1", "of seed 2"].map(|run| file(&path(run), "model.safetensors"));
+    fs::write(path("start.safetensors"), start).unwrap();
+    let recipe = recipe(&[format!("training.start={:?}", path("start.safetensors"))]);
+    let text = TEXT.replace("b a b", "b a a").into_bytes();
+    for (name, content, what) in [
+        ("train", text.clone(), "the training data"),
+        ("valid", text, "the validation data"),
+        ("start.safetensors", other, "the weights to begin with"),
+    ] {
+        let former = fs::read(path(name)).unwrap();
+        let refused = path("refused");
+        let ended = train_apart(&recipe, &refused, || {
+            fs::write(path(name), content).unwrap();
+        });
+        for ended in ended {
+            let error = ended.unwrap_err();
+            let TrainError::Ranks(RanksError::Differ {
+                rank: 1,
+                what: differs,
+                ..
+            }) = &error
+            else {
+                panic!("{error}")
+            };
+            assert_eq!(differs, what, "{error}");
+        }
+        assert!(!refused.exists(), "nothing is left of it");
+        fs::write(path(name), former).unwrap();
     }
 }
 

@@ -77,10 +77,10 @@ impl Rotation {
     /// Of positions, each with the length of its text.
     pub(super) fn angles(&self, places: impl Iterator<Item = (usize, usize)>) -> Angles<'_> {
         let (mut cosine, mut sine) = (vec![], vec![]);
-        let mut known = (usize::MAX, Cow::default());
+        let mut known = (None, Cow::default());
         for (position, length) in places {
-            if known.0 != length {
-                known = (length, self.at_length(length));
+            if known.0 != Some(length) {
+                known = (Some(length), self.at_length(length));
             }
             for frequency in known.1.iter() {
                 let (s, c) = (position as f64 * frequency).sin_cos();

@@ -572,6 +572,10 @@ fn a_text_of_known_length_in_parts_has_the_numbers_of_the_whole() {
         state.expect(&[9]);
         assert_eq!((state.length(0), state.expected(0)), (0, 9));
         same_bits(&in_parts(&mut state), &whole);
+        // A length that no text has.
+        state.restart(0);
+        state.expect(&[usize::MAX]);
+        assert!(in_parts(&mut state).iter().all(|x| x.is_finite()));
     }
 }
 

@@ -40,6 +40,36 @@ fn f32_is_exact_and_keeps_metadata() {
     assert_eq!(bits(&weights::collect(&model)), bits(&arrays));
 }
 
+/// Files of the same content do not differ, and are as the library writes them, whose order of metadata is another one in every map.
+#[test]
+fn the_same_content_gives_the_same_bytes() {
+    let arrays = weights::collect(&stack(1));
+    let entry = |i: usize| (format!("key.{i}"), format!("\"{i}\" ü\n"));
+    for storage in [Storage::F32, Storage::F16] {
+        let write = |entries: usize| {
+            let metadata = (0..entries).map(entry).collect();
+            weights::to_bytes(&arrays, metadata, storage).unwrap()
+        };
+        let bytes = write(20);
+        for _ in 0..5 {
+            assert!(write(20) == bytes, "{storage:?}");
+        }
+        let metadata: HashMap<String, String> = (0..20).map(entry).collect();
+        assert_eq!(weights::from_bytes(&bytes).unwrap().1, metadata);
+        for entries in 0..2 {
+            let bytes = write(entries);
+            let read = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+            let metadata = (0..entries).map(entry).collect();
+            let library = safetensors::serialize(read.tensors(), Some(metadata)).unwrap();
+            assert!(library == bytes, "{storage:?}, {entries} entries");
+        }
+    }
+    let mut wrong = arrays;
+    wrong.get_mut("layers.1.recurrent").unwrap().shape = vec![5, 21];
+    let error = weights::to_bytes(&wrong, HashMap::new(), Storage::F32).unwrap_err();
+    assert!(matches!(error, WeightsError::Format(_)), "{error}");
+}
+
 #[test]
 fn f16_rounds_to_nearest_and_then_is_exact() {
     let mut arrays = weights::collect(&stack(1));

@@ -72,12 +72,12 @@ pub struct Best {
     pub step: u64,
     /// Its measure: BLEU, the accuracy, or the loss.
     pub measure: f64,
-    /// Its loss, by which equal measures are told apart; `None` in files of before.
-    #[serde(default)]
-    pub loss: Option<f64>,
-    /// Whether that is the loss; `None` in files of before.
+    /// Whether the measure is the loss; `None` in files of before.
     #[serde(default)]
     pub by_loss: Option<bool>,
+    /// The loss, by which equal measures are told apart; `None` in files of before.
+    #[serde(default)]
+    pub loss: Option<f64>,
 }
 
 /// Sums over the updates since the last report.

@@ -19,6 +19,7 @@
 //! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
 //! of these. With several processes ([`ranks`](crate::ranks)) each computes some rows of every batch (`parallel.rs`) and some of every
 //! validation; rank 0 alone reports, and reads and writes the folder. A run that fails before an update was saved or reported leaves no folder that it made.
+//! A recipe or tokenizer in the folder that no run has written is not replaced: the run is refused.
 
 pub mod checkpoint;
 pub mod events;
@@ -45,6 +46,7 @@ pub(crate) const BEST: &str = "best.safetensors";
 pub(crate) const MODEL: &str = "model.safetensors";
 pub(crate) const RECIPE: &str = "recipe.toml";
 pub(crate) use regard_trace::diagnose::log::FILE as METRICS;
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
 pub(crate) const LOCK: &str = ".lock";
 const RECENT: &str = "recent";
 const VALIDATION: &str = "validation";

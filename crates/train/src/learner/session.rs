@@ -5,12 +5,11 @@ use std::{
 };
 
 use burn::{module::Module, tensor::Device};
-use regard_kernels::simd::Level;
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::diagnose::{LayerMeasures, Layers};
 
 use super::{
-    BEST, LAST, METRICS, MODEL, RECENT, RECIPE, Run, VALIDATION,
+    BEST, LAST, METRICS, MODEL, RECENT, RECIPE, Run, TOKENIZER, VALIDATION,
     checkpoint::{Best, Checkpoint, Progress},
     events::{Event, Reason, Started, Summary, TrainMetrics, ValidationMetrics, Vocabularies},
     optimizer::{Optimizer, OptimizerError},
@@ -25,7 +24,6 @@ use crate::{
     tasks::{Contents, Task, Update, Verdict, fingerprint},
 };
 
-const TOKENIZER: &str = "tokenizer.json";
 const AWAY: &str = "the model is away only during an update, and a failed one ends the session";
 
 pub(crate) struct Session<'a, T: Task> {
@@ -61,11 +59,12 @@ impl<'a, T: Task> Session<'a, T> {
         session.resumed = resumed;
         session.agree()?;
         if run.ranks.is_first() {
+            // First, as it tells another start that the other files are those of a run.
+            files::write_atomically(&run.folder.join(METRICS), b"")?;
             session.write_recipe()?;
             if let Some(tokenizers) = session.contents().tokenizers {
                 tokenizers.save(run.folder.join(TOKENIZER))?;
             }
-            files::write_atomically(&run.folder.join(METRICS), b"")?;
         }
         Ok(session)
     }
@@ -182,14 +181,6 @@ impl<'a, T: Task> Session<'a, T> {
         let weights: Vec<Vec<u32>> = weights.values().map(bits).collect();
         let hash = |hash: u64| format!("{hash:016x}");
         ranks.expect_same(&[
-            (
-                "the version of regard",
-                env!("CARGO_PKG_VERSION").to_owned(),
-            ),
-            (
-                "the instructions of the processor",
-                format!("{:?}", Level::current()),
-            ),
             ("the recipe", self.recipe.to_toml()?),
             ("the training data", hash(self.task.fingerprint(&self.data))),
             (
@@ -394,8 +385,8 @@ impl<'a, T: Task> Session<'a, T> {
                 self.progress.best = Some(Best {
                     step,
                     measure,
-                    loss: Some(verdict.loss).filter(|loss| loss.is_finite()),
                     by_loss: Some(self.by_loss()),
+                    loss: Some(verdict.loss).filter(|loss| loss.is_finite()),
                 });
                 if let Some(arrays) = &arrays {
                     self.write_model(BEST, arrays)?;

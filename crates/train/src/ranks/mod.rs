@@ -9,6 +9,7 @@
 //! | `gather` | everyone's value, in the order of the ranks |
 //! | `broadcast` | rank 0's bytes, for everyone |
 //! | `spread` | the results of work on a list, each rank doing its part of it |
+//! | `expect_same` | an error if the ranks differ in their program, or in what they were given |
 //!
 //! | implementation | what carries the bytes |
 //! |---|---|
@@ -30,6 +31,7 @@ mod threads;
 
 use std::{fmt::Debug, ops::Range};
 
+use regard_kernels::simd::Level;
 use serde::{Serialize, de::DeserializeOwned};
 
 #[cfg(feature = "mpi")]
@@ -217,16 +219,27 @@ impl dyn Ranks + '_ {
         Ok(self.gather(&results)?.into_iter().flatten().collect())
     }
 
-    /// Checks that all ranks have the same `facts`, each a name and what it is here.
+    /// Checks that all ranks run the same program, with the same instructions of the processor, and have the same `facts`, each a name
+    /// and what it is here.
     ///
     /// # Errors
-    /// [`RanksError::Differ`] for the first fact that is not the same, on all ranks; as [`Ranks::exchange`].
+    /// [`RanksError::Differ`] for the first of these that is not the same, on all ranks; as [`Ranks::exchange`].
     pub fn expect_same(&self, facts: &[(&str, String)]) -> Result<(), RanksError> {
         if self.is_alone() {
             return Ok(());
         }
-        let own: Vec<&str> = facts.iter().map(|(_, fact)| fact.as_str()).collect();
-        let own: Vec<String> = own.into_iter().map(str::to_owned).collect();
+        let program = [
+            (
+                "the version of regard",
+                env!("CARGO_PKG_VERSION").to_owned(),
+            ),
+            (
+                "the instructions of the processor",
+                format!("{:?}", Level::current()),
+            ),
+        ];
+        let facts: Vec<&(&str, String)> = program.iter().chain(facts).collect();
+        let own: Vec<String> = facts.iter().map(|(_, fact)| fact.clone()).collect();
         let all = self.gather(&own)?;
         for (at, (what, _)) in facts.iter().enumerate() {
             let fact = |rank: usize| all[rank].get(at).map(String::as_str).unwrap_or_default();

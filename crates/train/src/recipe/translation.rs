@@ -61,7 +61,8 @@ config! {
         beam: usize = 1, in BEAM;
         /// Measures attention at each validation, on this many of its first examples: entropy, dead heads, sinks, diagonality.
         diagnose: Option<usize> = None, in DIAGNOSED, example "16";
-        /// Number of pairs to validate on, the first ones; all if left out.
+        /// Number of pairs that BLEU is of, the first ones; all if left out. The loss is of all pairs; where a model writes captions, of
+        /// the same images as BLEU.
         max_sentences: Option<usize> = None, in SOME, example "1000";
         /// Sentences translated together.
         batch_sentences: usize = 64, in SIZE;

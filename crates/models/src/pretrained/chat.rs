@@ -9,10 +9,11 @@ use std::{
 };
 
 use minijinja::{
-    Environment, Error, ErrorKind, Value,
+    Environment, Error, ErrorKind, State, Value,
     syntax::SyntaxConfig,
-    value::{Kwargs, Serde, ValueKind},
+    value::{Kwargs, Serde, Tuple, ValueKind, from_args},
 };
+use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -136,7 +137,8 @@ impl ChatTemplate {
                 format!("the chat template has {bytes} bytes; expected at most {LARGEST}");
             return Err(PretrainedError::malformed(&path, problem));
         }
-        let template = without_marks(template);
+        // Jinja reads every end of a line as `\n`.
+        let template = without_marks(&template.replace("\r\n", "\n").replace('\r', "\n"));
         let read = deep(&path, || environment(template))?;
         let environment = read.map_err(|error| refused(&path, "cannot be read", &error))?;
         Ok(Self {
@@ -198,8 +200,10 @@ fn environment(template: String) -> Result<Environment<'static>, Error> {
         .build()?;
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(method);
     environment.add_filter("tojson", tojson);
+    environment.add_test("sequence", is_sequence);
+    environment.add_test("iterable", is_iterable);
     environment.add_function(
         "raise_exception",
         |message: String| -> Result<Value, Error> {
@@ -214,22 +218,117 @@ fn environment(template: String) -> Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// A template without the marks around what an assistant says, which matter in training alone.
+/// A template without the marks around what an assistant says, which matter in training alone. What is set between them ends there,
+/// as in a block of `with`.
 fn without_marks(template: &str) -> String {
-    let mut template = template.to_owned();
-    for name in ["generation", "endgeneration"] {
-        for (open, close) in [("{%", "%}"), ("{%-", "%}"), ("{%", "-%}"), ("{%-", "-%}")] {
-            // A condition that always holds trims the space around it as the mark would.
-            let statement = if name == "generation" {
-                "if true"
-            } else {
-                "endif"
-            };
-            let mark = format!("{open} {name} {close}");
-            template = template.replace(&mark, &format!("{open} {statement} {close}"));
-        }
+    let mut changed = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some(at) = rest.find("{%") {
+        let (before, statement) = rest.split_at(at + 2);
+        changed.push_str(before);
+        rest = statement;
+        let Some(end) = rest.find("%}") else { break };
+        let name = rest[..end].trim_matches(['-', '+']).trim();
+        let other = match name {
+            "generation" => "with",
+            "endgeneration" => "endwith",
+            _ => continue,
+        };
+        changed.push_str(&rest[..end].replacen(name, other, 1));
+        rest = &rest[end..];
     }
-    template
+    changed.push_str(rest);
+    changed
+}
+
+/// Python's methods of a text that pycompat lacks or has in another way; the others are pycompat's.
+fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else {
+        return unknown_method_callback(state, value, name, args);
+    };
+    Ok(match name {
+        "title" => {
+            let () = from_args(args)?;
+            title(text).into()
+        }
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            text.strip_prefix(prefix).unwrap_or(text).into()
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            text.strip_suffix(suffix).unwrap_or(text).into()
+        }
+        "partition" => {
+            let (mark,): (&str,) = from_args(args)?;
+            let (before, mark, after) = match text.split_once(mark) {
+                Some((before, after)) => (before, mark, after),
+                None => (text, "", ""),
+            };
+            Tuple::from([before, mark, after].map(Value::from)).into()
+        }
+        "rpartition" => {
+            let (mark,): (&str,) = from_args(args)?;
+            let (before, mark, after) = match text.rsplit_once(mark) {
+                Some((before, after)) => (before, mark, after),
+                None => ("", "", text),
+            };
+            Tuple::from([before, mark, after].map(Value::from)).into()
+        }
+        "split" | "rsplit" => {
+            let (mark, most, named): (Option<&str>, Option<i64>, Kwargs) = from_args(args)?;
+            let mark = mark.or(named.get("sep")?);
+            let most = most.or(named.get("maxsplit")?);
+            named.assert_all_used()?;
+            match (name, mark, most) {
+                ("rsplit", Some(mark), Some(most @ 0..)) => {
+                    let parts = text.rsplitn((most as usize).saturating_add(1), mark);
+                    let mut parts: Vec<Value> = parts.map(Value::from).collect();
+                    parts.reverse();
+                    parts.into()
+                }
+                ("rsplit", None, Some(0..)) => {
+                    let problem = "rsplit: a number of parts, but no text between them";
+                    return Err(Error::new(ErrorKind::InvalidOperation, problem));
+                }
+                // Both sides give the same parts.
+                _ => {
+                    let args = [
+                        mark.map_or(Value::from(()), Value::from),
+                        most.unwrap_or(-1).into(),
+                    ];
+                    unknown_method_callback(state, value, "split", &args)?
+                }
+            }
+        }
+        _ => unknown_method_callback(state, value, name, args)?,
+    })
+}
+
+/// A text whose letters are large where no letter stands before them, and small otherwise, as Python's `title` has it: also behind
+/// an apostrophe.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut inside = false;
+    for letter in text.chars() {
+        match inside {
+            true => titled.extend(letter.to_lowercase()),
+            false => titled.extend(letter.to_uppercase()),
+        }
+        inside = letter.is_lowercase() || letter.is_uppercase();
+    }
+    titled
+}
+
+/// Jinja's test: what has a length and items, as texts and objects have.
+fn is_sequence(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::String | ValueKind::Map)
+        || minijinja::tests::is_sequence(value)
+}
+
+/// Jinja's test: `none`, over which minijinja's loops go, is not among what it holds for.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && minijinja::tests::is_iterable(value)
 }
 
 fn refused(path: &Path, what: &str, error: &Error) -> PretrainedError {
@@ -263,11 +362,21 @@ impl Write for Limited {
     }
 }
 
-/// Python's `json.dumps` without escapes of other letters, as templates expect it.
-fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = options.get("indent")?;
+/// Python's `json.dumps`, without escapes of other letters unless `ensure_ascii`, as templates expect it.
+fn tojson(
+    value: &Value,
+    ensure_ascii: Option<Value>,
+    indent: Option<usize>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let flag = |name| -> Result<bool, Error> {
+        let value: Option<Value> = options.get(name)?;
+        Ok(value.is_some_and(|value| value.is_true()))
+    };
+    let (ascii, sorted) = (flag("ensure_ascii")?, flag("sort_keys")?);
+    let ascii = ensure_ascii.map_or(ascii, |value| value.is_true());
+    let indent = indent.or(options.get("indent")?);
     let separators: Option<Vec<String>> = options.get("separators")?;
-    let _: (Option<bool>, Option<bool>) = (options.get("ensure_ascii")?, options.get("sort_keys")?);
     options.assert_all_used()?;
     let (comma, colon) = match separators.as_deref() {
         Some([comma, colon]) => (comma.as_str(), colon.as_str()),
@@ -278,6 +387,8 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
         comma,
         colon,
         indent,
+        ascii,
+        sorted,
     };
     style.write(value, 0, &mut text)?;
     Ok(Value::from_safe_string(text))
@@ -287,6 +398,10 @@ struct Style<'a> {
     comma: &'a str,
     colon: &'a str,
     indent: Option<usize>,
+    /// Whether other letters than those of ASCII are escaped.
+    ascii: bool,
+    /// Whether the keys of an object are in their order.
+    sorted: bool,
 }
 
 impl Style<'_> {
@@ -296,14 +411,22 @@ impl Style<'_> {
             return Err(Error::new(ErrorKind::InvalidOperation, problem));
         }
         match value.kind() {
-            ValueKind::Undefined | ValueKind::None => text.push_str("null"),
+            ValueKind::Undefined => {
+                let problem = "tojson: the value is not defined";
+                return Err(Error::new(ErrorKind::UndefinedError, problem));
+            }
+            ValueKind::None => text.push_str("null"),
             ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => text.push_str(&value.to_string()),
             ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.sorted {
+                    keys.sort();
+                }
                 text.push('{');
-                for (place, key) in value.try_iter()?.enumerate() {
+                for (place, key) in keys.into_iter().enumerate() {
                     self.begin(place, depth + 1, text);
-                    text.push_str(&quoted(&key));
+                    text.push_str(&self.quoted(&key));
                     text.push_str(self.colon);
                     self.write(&value.get_item(&key)?, depth + 1, text)?;
                 }
@@ -319,7 +442,7 @@ impl Style<'_> {
                 self.end(value, depth, text);
                 text.push(']');
             }
-            _ => text.push_str(&quoted(value)),
+            _ => text.push_str(&self.quoted(value)),
         }
         Ok(())
     }
@@ -343,13 +466,27 @@ impl Style<'_> {
             text.extend(std::iter::repeat_n(' ', indent.min(DEEPEST) * depth));
         }
     }
-}
-
-fn quoted(value: &Value) -> String {
-    let text = value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned);
-    serde_json::Value::String(text).to_string()
+    fn quoted(&self, value: &Value) -> String {
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        let text = serde_json::Value::String(text).to_string();
+        if !self.ascii {
+            return text;
+        }
+        let mut escaped = String::with_capacity(text.len());
+        for letter in text.chars() {
+            match letter {
+                ' '..='~' => escaped.push(letter),
+                _ => {
+                    let mut units = [0; 2];
+                    let units = letter.encode_utf16(&mut units).iter();
+                    escaped.extend(units.map(|unit| format!("\\u{unit:04x}")));
+                }
+            }
+        }
+        escaped
+    }
 }
 
 /// The time `seconds` after 1970 in UTC by the format of C's `strftime`, with the fields that templates use.
@@ -396,7 +533,13 @@ fn strftime(format: &str, seconds: u64) -> String {
             text.push(character);
             continue;
         }
-        let field = match characters.next() {
+        let mut kind = characters.next();
+        // Without zeros or spaces in front, as of C's library on Linux.
+        let bare = kind == Some('-');
+        if bare {
+            kind = characters.next();
+        }
+        let field = match kind {
             Some('Y') => year.to_string(),
             Some('y') => format!("{:02}", year % 100),
             Some('m') => format!("{:02}", month + 1),
@@ -411,11 +554,21 @@ fn strftime(format: &str, seconds: u64) -> String {
             Some('p') => if hour < 12 { "AM" } else { "PM" }.to_owned(),
             Some('M') => format!("{minute:02}"),
             Some('S') => format!("{second:02}"),
+            Some('F') => strftime("%Y-%m-%d", seconds),
+            Some('D') => strftime("%m/%d/%y", seconds),
+            Some('T') => strftime("%H:%M:%S", seconds),
+            Some('R') => strftime("%H:%M", seconds),
             Some('%') => "%".to_owned(),
-            Some(other) => format!("%{other}"),
-            None => "%".to_owned(),
+            other => {
+                let rest = ['%'].into_iter().chain(bare.then_some('-'));
+                rest.chain(other).collect()
+            }
         };
-        text.push_str(&field);
+        match field.trim_start_matches(['0', ' ']) {
+            "" if bare => text.push('0'),
+            short if bare => text.push_str(short),
+            _ => text.push_str(&field),
+        }
     }
     text
 }
@@ -427,6 +580,11 @@ mod tests {
     #[test]
     fn dates_are_those_of_the_calendar() {
         let format = "%A %a %d %e %B %b %m %Y %y %H:%M:%S %I %p %% %q %";
+        let short = "%-d.%-m. %-H:%-M %F %T %D %R %-q%-";
+        assert_eq!(
+            strftime(short, 1_741_000_000 - 11 * 3_600),
+            "3.3. 0:6 2025-03-03 00:06:40 03/03/25 00:06 %-q%-"
+        );
         for (seconds, expected) in [
             (
                 0,

@@ -1,6 +1,9 @@
 //! The configuration of a model, `config.json`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use regard_config::nearest;
 use serde_json::{Map, Value};
@@ -192,6 +195,21 @@ impl Config {
             })),
             found => Err(self.unexpected(key, found, "an object")),
         }
+    }
+
+    /// The texts of an object, by key; none for a missing key. A text that is `null` is empty.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Key`].
+    pub(super) fn texts_by_name(
+        &self,
+        key: &str,
+    ) -> Result<BTreeMap<String, String>, PretrainedError> {
+        let Some(texts) = self.section(key)? else {
+            return Ok(BTreeMap::new());
+        };
+        let text = |name: &String| Ok((name.clone(), texts.text_or(name, "")?.to_owned()));
+        texts.fields.keys().map(text).collect()
     }
 
     /// The labels of a classifier, `id2label`, in the order of their numbers; without this key `LABEL_0`, `LABEL_1` and so on, as

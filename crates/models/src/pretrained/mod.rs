@@ -10,7 +10,7 @@
 //! | reads text | [`TextEncoder`] | |
 //! | classes of texts and of words | [`TextEncoder::classes`], [`entities`] | |
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
-//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `modules.json` and the folders that it names, `sentence_bert_config.json` |
+//! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `modules.json` and the folders that it names, `sentence_bert_config.json`, `config_sentence_transformers.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
 //! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
 //! | finds objects in images | [`DetectorModel`] | the same |

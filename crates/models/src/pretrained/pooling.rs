@@ -1,6 +1,6 @@
-//! How the states of a text's tokens become one vector, and how near two vectors are.
+//! How a text is read, how the states of its tokens become one vector, and how near two vectors are.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use regard_kernels::{
     simd,
@@ -17,6 +17,7 @@ use super::{
     folder::{Folder, Names},
     json::{LARGEST_SETTINGS, json},
     source::{Expected, Matrix},
+    tokenizer::{Encoding, Tokenizer},
 };
 use crate::generator::expect_valid;
 
@@ -24,7 +25,8 @@ use crate::generator::expect_valid;
 /// whose vectors are put side by side, and the vector goes through layers `φ(W x + b)` and is given the length 1, in the order of
 /// `modules.json`. A model that makes a vector itself ([`TextEncoder::vector`]) is not pooled.
 ///
-/// Texts are cut to [`most_tokens`](Self::most_tokens) before the model reads them:
+/// Texts are read as [`encode`](Self::encode) has them, perhaps behind a prompt and in lower case, and cut to
+/// [`most_tokens`](Self::most_tokens) before the model reads them:
 ///
 /// ```no_run
 /// use regard_models::pretrained::{Folder, Input, Pooling, TextEncoder, Tokenizer};
@@ -32,7 +34,7 @@ use crate::generator::expect_valid;
 /// let folder = Folder::open("all-MiniLM-L6-v2")?;
 /// let (model, tokenizer) = (TextEncoder::open(&folder, None)?, Tokenizer::open(folder.path())?);
 /// let pooling = Pooling::open(folder.path())?;
-/// let text = tokenizer.encode("How are you?", true)?.truncated(pooling.most_tokens(&model));
+/// let text = pooling.encode(&tokenizer, "How are you?")?.truncated(pooling.most_tokens(&model));
 /// let input = Input { ids: &text.ids, ..Default::default() };
 /// let states = model.states(&[input], None)?;
 /// let vector = pooling.vector(&model, &text.ids, &states[0]);
@@ -45,7 +47,25 @@ pub struct Pooling {
     after: Vec<Step>,
     /// The most tokens of a text that a file states.
     most: Option<usize>,
+    /// The model's tokenizer, where texts are read in lower case, or the tokens of a prompt have to be counted.
+    tokenizer: Option<Tokenizer>,
+    /// What can stand before a text, by name.
+    prompts: BTreeMap<String, String>,
+    /// What stands before each text.
+    prompt: String,
+    /// Whether its tokens are pooled, too.
+    pools_prompt: bool,
+    /// The tokens that are not pooled, at the beginning.
+    skipped: usize,
+    /// Of [`SIMILARITIES`].
+    similarity: &'static str,
 }
+
+/// A file of sentence-transformers with what belongs to no module.
+const SETTINGS: &str = "config_sentence_transformers.json";
+
+/// The measures by which sentence-transformers compares vectors; the usual one is the first.
+const SIMILARITIES: [&str; 4] = ["cosine", "dot", "euclidean", "manhattan"];
 
 /// One vector of the states of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,23 +147,70 @@ impl Module {
 
 impl Pooling {
     /// Of a model's folder, with the modules of `modules.json` and what their folders have. Without this file: as
-    /// `1_Pooling/config.json` says, or else the mean, of length 1.
+    /// `1_Pooling/config.json` says, or else the mean, of length 1. Texts are read as `sentence_bert_config.json` says, and behind the
+    /// prompt that `config_sentence_transformers.json` calls the default.
     ///
     /// # Errors
     /// [`PretrainedError`] for a module other than `Transformer`, `Pooling`, `Dense` and `Normalize`, or in another order, for a way of
-    /// pooling or an activation that is not known, and for files that cannot be read.
+    /// pooling or an activation that is not known, for a default prompt that is not among the prompts, and for files that cannot be
+    /// read.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, PretrainedError> {
         let folder = folder.as_ref();
+        let mut pooling = Self::of_modules(folder)?;
+        let lower_case = match reading(folder)? {
+            Some(config) => config.flag_or("do_lower_case", false)?,
+            None => false,
+        };
+        if lower_case || !pooling.pools_prompt {
+            let tokenizer = Tokenizer::open(folder)?;
+            pooling.tokenizer = Some(match lower_case {
+                true => tokenizer.lower_cased()?,
+                false => tokenizer,
+            });
+        }
+        let file = folder.join(SETTINGS);
+        if !file.exists() {
+            return Ok(pooling);
+        }
+        let config = Config::read_file(file)?;
+        pooling.prompts = config.texts_by_name("prompts")?;
+        let similarity = config.text_or("similarity_fn_name", SIMILARITIES[0])?;
+        // As sentence-transformers has it: those of other kinds of models are not this one's.
+        let known = SIMILARITIES.into_iter().find(|name| *name == similarity);
+        pooling.similarity = known.unwrap_or(SIMILARITIES[0]);
+        const DEFAULT: &str = "default_prompt_name";
+        if !config.has(DEFAULT) {
+            return Ok(pooling);
+        }
+        let name = config.text(DEFAULT)?;
+        match pooling.prompt_of(name).map(str::to_owned) {
+            Some(prompt) => pooling.behind(prompt),
+            None => {
+                let names: Vec<&str> = pooling.prompts().collect();
+                let expected = format!("one of the prompts ({})", names.join(", "));
+                Err(config.refuse(DEFAULT, expected))
+            }
+        }
+    }
+
+    /// What `modules.json` says, and how long texts may be.
+    fn of_modules(folder: &Path) -> Result<Self, PretrainedError> {
         let list = folder.join("modules.json");
         let mut pooling = Self {
             ways: vec![Way::Mean],
             after: vec![],
             most: most_tokens(folder)?,
+            tokenizer: None,
+            prompts: BTreeMap::new(),
+            prompt: String::new(),
+            pools_prompt: true,
+            skipped: 0,
+            similarity: SIMILARITIES[0],
         };
         if !list.exists() {
             let file = folder.join("1_Pooling/config.json");
             if file.exists() {
-                pooling.ways = ways(&Config::read_file(file)?)?;
+                pooling.pool(&Config::read_file(file)?)?;
             }
             pooling.after.push(Step::Normalize);
             return Ok(pooling);
@@ -167,7 +234,7 @@ impl Pooling {
                     return Err(refused(&found, "\"\", the model's own folder"));
                 }
                 (1, Some("Pooling")) => {
-                    pooling.ways = ways(&Config::read_file(at.join("config.json"))?)?;
+                    pooling.pool(&Config::read_file(at.join("config.json"))?)?;
                 }
                 (1.., Some("Dense")) => {
                     let inputs = match width {
@@ -197,6 +264,71 @@ impl Pooling {
         Ok(pooling)
     }
 
+    /// Pools as the configuration of such a module says.
+    fn pool(&mut self, config: &Config) -> Result<(), PretrainedError> {
+        self.ways = ways(config)?;
+        self.pools_prompt = config.flag_or("include_prompt", true)?;
+        Ok(())
+    }
+
+    /// The names of the folder's prompts: texts that stand before another and say what its vector is for.
+    pub fn prompts(&self) -> impl Iterator<Item = &str> {
+        self.prompts.keys().map(String::as_str)
+    }
+
+    /// The same with another prompt before each text than the default one; `None` if the folder has no prompt of this name.
+    ///
+    /// # Errors
+    /// A tokenizer that fails.
+    pub fn with_prompt(self, name: &str) -> Result<Option<Self>, PretrainedError> {
+        match self.prompt_of(name).map(str::to_owned) {
+            Some(prompt) if !self.prompts.is_empty() => self.behind(prompt).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The prompt of a name. A query and a document have one in any case, which can be empty, as sentence-transformers has it.
+    fn prompt_of(&self, name: &str) -> Option<&str> {
+        let usual = ["query", "document"].contains(&name).then_some("");
+        self.prompts.get(name).map(String::as_str).or(usual)
+    }
+
+    /// The same with `prompt` before each text.
+    fn behind(mut self, prompt: String) -> Result<Self, PretrainedError> {
+        self.skipped = match &self.tokenizer {
+            Some(tokenizer) if !self.pools_prompt && !prompt.is_empty() => {
+                let prompt = tokenizer.encode(&prompt, true)?;
+                // The special token that ends the prompt alone stands behind the text.
+                let ends = prompt.special.last() == Some(&true);
+                prompt.ids.len() - usize::from(ends)
+            }
+            _ => 0,
+        };
+        self.prompt = prompt;
+        Ok(self)
+    }
+
+    /// The tokens of a text as the model is to read it, by its `tokenizer`: behind the prompt, and in lower case where
+    /// `sentence_bert_config.json` says `do_lower_case`. They are not cut.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`]'s.
+    pub fn encode(&self, tokenizer: &Tokenizer, text: &str) -> Result<Encoding, PretrainedError> {
+        let own = self.tokenizer.as_ref().unwrap_or(tokenizer);
+        let encoded = own.encode(&format!("{}{text}", self.prompt), true)?;
+        tokenizer.expect_embedded(&encoded.ids)?;
+        Ok(encoded)
+    }
+
+    /// The measure by which the folder says that its vectors are compared, of `cosine`, `dot`, `euclidean` and `manhattan`. The dot
+    /// product of vectors of length 1 is their cosine.
+    pub fn similarity(&self) -> &str {
+        match (self.similarity, self.after.last()) {
+            ("dot", Some(Step::Normalize)) => SIMILARITIES[0],
+            (similarity, _) => similarity,
+        }
+    }
+
     /// The most tokens of a text, special ones included: what is beyond them sentence-transformers leaves out
     /// ([`Encoding::truncated`](super::Encoding::truncated)). It is the `max_seq_length` of `sentence_bert_config.json`, or else the
     /// `model_max_length` of `tokenizer_config.json`, and never more than the model's context.
@@ -205,15 +337,18 @@ impl Pooling {
         self.most.map_or(context, |most| most.min(context))
     }
 
-    /// The vector of a text from its tokens and their states `[tokens, model]`.
+    /// The vector of a text from its tokens and their states `[tokens, model]`. Where a prompt is not pooled, the states of its tokens
+    /// are left out, but for the last state of all.
     ///
     /// # Panics
     /// If the `model` is another than that of the folder, and its vectors are of another size than a dense module expects.
     pub fn vector(&self, model: &TextEncoder, ids: &[u32], states: &[f32]) -> Vec<f32> {
         let vector = model.vector(ids, states);
         let mut vector = vector.unwrap_or_else(|| {
+            let last = (states.len() / model.size()).saturating_sub(1);
+            let skipped = self.skipped.min(last);
             let ways = self.ways.iter();
-            ways.flat_map(|way| way.pool(model.size(), states))
+            ways.flat_map(|way| way.pool(model.size(), states, skipped))
                 .collect()
         });
         for step in &self.after {
@@ -230,9 +365,9 @@ impl Pooling {
 }
 
 impl Way {
-    /// The vector of `states [tokens, size]`; zeros if there are none.
-    fn pool(self, size: usize, states: &[f32]) -> Vec<f32> {
-        let rows: Vec<&[f32]> = states.chunks_exact(size).collect();
+    /// The vector of `states [tokens, size]` without the first `skipped`; zeros if there are none.
+    fn pool(self, size: usize, states: &[f32], skipped: usize) -> Vec<f32> {
+        let rows: Vec<&[f32]> = states.chunks_exact(size).skip(skipped).collect();
         let used = match self {
             Self::First => &rows[..rows.len().min(1)],
             Self::Last => &rows[rows.len().saturating_sub(1)..],
@@ -248,7 +383,7 @@ impl Way {
             return vector;
         }
         let mut weights = 0.0f32;
-        for (place, row) in (1u32..).zip(used) {
+        for (place, row) in (skipped + 1..).zip(used) {
             let weight = if self == Self::Weighted {
                 place as f32
             } else {
@@ -354,18 +489,21 @@ fn expect_vectors(config: &Config) -> Result<(), PretrainedError> {
     Ok(())
 }
 
-/// The most tokens of a text that a folder states. sentence-transformers has them in a file of its own, or from version 6 on in the
-/// tokenizer's.
-fn most_tokens(folder: &Path) -> Result<Option<usize>, PretrainedError> {
+/// How sentence-transformers has the model read texts, where a folder states it.
+fn reading(folder: &Path) -> Result<Option<Config>, PretrainedError> {
     // Older versions named the file by the family.
     const FAMILIES: [&str; 3] = ["bert", "roberta", "distilbert"];
     let files = FAMILIES.map(|name| folder.join(format!("sentence_{name}_config.json")));
-    if let Some(file) = files.iter().find(|file| file.exists()) {
-        const KEY: &str = "max_seq_length";
-        let config = Config::read_file(file)?;
-        if config.has(KEY) {
-            return Ok(Some(config.size(KEY)?));
-        }
+    let file = files.iter().find(|file| file.exists());
+    file.map(Config::read_file).transpose()
+}
+
+/// The most tokens of a text that a folder states. sentence-transformers has them in a file of its own, or from version 6 on in the
+/// tokenizer's.
+fn most_tokens(folder: &Path) -> Result<Option<usize>, PretrainedError> {
+    const KEY: &str = "max_seq_length";
+    if let Some(config) = reading(folder)?.filter(|config| config.has(KEY)) {
+        return Ok(Some(config.size(KEY)?));
     }
     let file = folder.join("tokenizer_config.json");
     if !file.exists() {

@@ -251,6 +251,41 @@ impl Tokenizer {
         })
     }
 
+    /// The same for texts in lower case: they become so before all else, but for special tokens, as sentence-transformers has it
+    /// where a model is `do_lower_case`. A tokenizer that has this step already stays as it is.
+    ///
+    /// # Errors
+    /// [`PretrainedError::Malformed`] for a tokenizer that cannot be written.
+    pub fn lower_cased(&self) -> Result<Self, PretrainedError> {
+        let document = self.encoder().document();
+        let document = document.map_err(|error| damaged(&self.path, error))?;
+        let document: Result<Value, _> = serde_json::from_str(&document);
+        let mut document =
+            document.map_err(|error| PretrainedError::malformed(&self.path, error.to_string()))?;
+        let lower_case = json!({"type": "Lowercase"});
+        let mut steps = match document["normalizer"].take() {
+            Value::Null => vec![],
+            Value::Object(mut step) if step.get("type") == Some(&json!("Sequence")) => {
+                match step.remove("normalizers") {
+                    Some(Value::Array(steps)) => steps,
+                    _ => vec![],
+                }
+            }
+            step => vec![step],
+        };
+        if !steps.contains(&lower_case) {
+            steps.insert(0, lower_case);
+        }
+        document["normalizer"] = json!({"type": "Sequence", "normalizers": steps});
+        let library = Library::new(&mut document).map_err(|error| damaged(&self.path, error))?;
+        let mut lower_cased = self.clone();
+        match &mut lower_cased.pieces {
+            Some(pieces) => *pieces = library,
+            None => lower_cased.library = library,
+        }
+        Ok(lower_cased)
+    }
+
     /// The ids of tokens with a role.
     pub fn special(&self) -> &SpecialIds {
         &self.special

@@ -70,6 +70,89 @@ fn vectors_are_those_of_sentence_transformers() {
     }
 }
 
+/// Texts in lower case or behind a prompt, which may be left out of the vector.
+#[test]
+fn texts_are_read_as_the_folder_says() {
+    let golden = fs::read(folder("../sentence/reading.json")).unwrap();
+    let all: Value = serde_json::from_slice(&golden).unwrap();
+    let texts = all["texts"].as_array().unwrap();
+    for (name, golden) in all["cases"].as_object().unwrap() {
+        let opened = case(name);
+        let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
+        let tokenizer = Tokenizer::open(opened.path()).unwrap();
+        for (prompt, vectors) in golden["vectors"].as_object().unwrap() {
+            let mut pooling = Pooling::open(opened.path()).unwrap();
+            if !prompt.is_empty() {
+                pooling = pooling.with_prompt(prompt).unwrap().unwrap();
+            }
+            let most = pooling.most_tokens(&model);
+            assert_eq!(Some(most as u64), golden["most"].as_u64(), "{name}");
+            assert_eq!(Some(pooling.similarity()), golden["similarity"].as_str());
+            for (text, expected) in texts.iter().zip(vectors.as_array().unwrap()) {
+                let text = text.as_str().unwrap();
+                let encoded = pooling.encode(&tokenizer, text).unwrap().truncated(most);
+                let input = Input {
+                    ids: &encoded.ids,
+                    ..Default::default()
+                };
+                let states = model.states(&[input], None).unwrap();
+                let vector = pooling.vector(&model, &encoded.ids, &states[0]);
+                let expected = expected.as_array().unwrap().iter();
+                let expected: Vec<f32> = expected.map(|x| x.as_f64().unwrap() as f32).collect();
+                let what = format!("{name}, {prompt}: {text}");
+                close(&what, &vector, &expected, 1e-4);
+            }
+            // A prompt that is longer than the text leaves a vector.
+            let size = pooling.vector(&model, &[2], &[0.0; 18]).len();
+            assert_eq!(pooling.vector(&model, &[], &[]).len(), size);
+        }
+    }
+}
+
+#[test]
+fn prompts_are_found_by_name() {
+    const SETTINGS: &str = "config_sentence_transformers.json";
+    let named = |model: &TempDir, name: &str| {
+        let pooling = Pooling::open(model.path()).unwrap();
+        pooling.with_prompt(name).unwrap().is_some()
+    };
+    let model = case("prompted");
+    let pooling = Pooling::open(model.path()).unwrap();
+    let names: Vec<&str> = pooling.prompts().collect();
+    assert_eq!(names, ["document", "passage", "query"]);
+    assert!(named(&model, "passage") && !named(&model, "nothing"));
+    // Without prompts there are not even those of queries and documents.
+    fs::remove_file(model.path().join(SETTINGS)).unwrap();
+    assert!(!named(&model, "query"));
+    let settings = json!({"prompts": {"query": "q: "}, "default_prompt_name": "document"});
+    fs::write(model.path().join(SETTINGS), settings.to_string()).unwrap();
+    assert!(named(&model, "query") && named(&model, "document"));
+
+    let found = refused("prompted", SETTINGS, |settings| {
+        settings["default_prompt_name"] = "nothing".into();
+    });
+    let expected = "default_prompt_name: found \"nothing\"; expected one of the prompts (document, passage, query)";
+    assert!(found.contains(expected), "{found}");
+    let found = refused("prompted", SETTINGS, |settings| {
+        settings["prompts"]["query"] = json!(5);
+    });
+    assert!(
+        found.contains("prompts.query: found 5; expected a text"),
+        "{found}"
+    );
+    let found = refused("lower", "sentence_bert_config.json", |settings| {
+        settings["do_lower_case"] = json!("yes");
+    });
+    assert!(found.contains("do_lower_case: found \"yes\""), "{found}");
+
+    // The dot product of vectors of length 1 is the cosine.
+    let model = case("lower");
+    let settings = json!({"similarity_fn_name": "dot"});
+    fs::write(model.path().join(SETTINGS), settings.to_string()).unwrap();
+    let pooling = Pooling::open(model.path()).unwrap();
+    assert_eq!(pooling.similarity(), "cosine");
+}
+
 #[test]
 fn modules_that_are_not_known_are_refused_by_name() {
     const MODULES: &str = "modules.json";

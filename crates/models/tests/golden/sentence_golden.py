@@ -5,7 +5,8 @@ makes with pretrained/bert-sentence and the tokenizer of scores/.
     venv/bin/python sentence_golden.py
 
 Made with Python 3.11. A folder has the files of a case beside config.json, weights and tokenizer; vectors.json has the texts and, by
-case, the most tokens of a text and the vector of each.
+case, the most tokens of a text and the vector of each. reading.json has the same of cases in which texts are read in lower case or behind
+a prompt, by the name of the prompt ("" for the default one), with the name of what compares the vectors.
 """
 
 import json
@@ -19,13 +20,15 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from torch import nn
 
-from scores_golden import LONG, opened
+from scores_golden import LONG, opened, tokenizer
 
 HERE = Path(__file__).resolve().parent
 MODEL, TO = HERE / "pretrained" / "bert-sentence", HERE / "sentence"
 SIZE = 18
 TEXTS = ["The bank of the river", "Bon put money in her town!", "", LONG]
-BESIDE = ("modules.json", "sentence_bert_config.json", "tokenizer_config.json")
+BESIDE = ("modules.json", "sentence_bert_config.json", "tokenizer_config.json", "config_sentence_transformers.json")
+# Capital letters, special tokens in the text, and texts that are cut.
+READ = ["The OLD Bank of the river", "She [MASK] on The [SEP] stone", "", LONG]
 
 
 def dense(inputs, outputs, activation, bias=True):
@@ -70,6 +73,66 @@ def saved(*modules, length=16):
     return write
 
 
+def copied(folder, to):
+    """What sentence-transformers wrote beside the model."""
+    to.mkdir(parents=True)
+    for path in folder.iterdir():
+        if path.name in BESIDE:
+            shutil.copy(path, to)
+        elif path.is_dir() and any(path.iterdir()):
+            shutil.copytree(path, to / path.name)
+
+
+def reading():
+    """reading.json and its cases."""
+    prompts = {"query": "put money in The town: ", "passage": "he ", "document": ""}
+    every = ["lasttoken", "cls", "weightedmean", "mean", "max", "mean_sqrt_len_tokens"]
+
+    def lower(folder):
+        older(folder, ["mean_tokens"], ["Normalize"], 16)
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 16, "do_lower_case": True}) + "\n")
+
+    def prompted(pooling, length, **options):
+        def write(folder):
+            model = SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=length), pooling], prompts=prompts, **options)
+            model.save(str(folder))
+        return write
+
+    def left_out(folder):
+        prompted(Pooling(SIZE, every, include_prompt=False), 12, default_prompt_name="query", similarity_fn_name="manhattan")(folder)
+        (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12, "do_lower_case": True}) + "\n")
+
+    cases = {
+        "lower": (lower, [None]),
+        "prompted": (prompted(Pooling(SIZE, "mean"), 16, default_prompt_name="query", similarity_fn_name="dot"),
+                     [None, "passage", "document"]),
+        "prompts": (prompted(Pooling(SIZE, "cls"), 9, similarity_fn_name="euclidean"), [None, "query", "passage"]),
+        "left-out": (left_out, [None, "passage", "document"]),
+    }
+    found = {}
+    for name, (write, asked) in cases.items():
+        shutil.rmtree(TO / name, ignore_errors=True)
+        with tempfile.TemporaryDirectory() as folder:
+            folder = Path(folder)
+            for file in ("config.json", "model.safetensors"):
+                shutil.copy(MODEL / file, folder)
+            cased = tokenizer()
+            cased["normalizer"]["lowercase"] = False
+            opened(64).save_pretrained(folder)
+            (folder / "tokenizer.json").write_text(json.dumps(cased) + "\n")
+            write(folder)
+            (folder / "tokenizer.json").write_text(json.dumps(cased) + "\n")
+            model = SentenceTransformer(str(folder), device="cpu")
+            vectors = {prompt or "": model.encode(READ, prompt_name=prompt, batch_size=1, show_progress_bar=False) for prompt in asked}
+            found[name] = {
+                "most": min(model.max_seq_length, 16), "similarity": model.similarity_fn_name,
+                "vectors": {prompt: rows.tolist() for prompt, rows in vectors.items()},
+            }
+            copied(folder, TO / name)
+            shutil.copy(folder / "tokenizer.json", TO / name)
+    (TO / "reading.json").write_text(json.dumps({"texts": READ, "cases": found}) + "\n")
+
+
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(5)
@@ -95,13 +158,9 @@ def main():
             model = SentenceTransformer(str(folder), device="cpu")
             found = model.encode(TEXTS, show_progress_bar=False)
             vectors[name] = {"most": min(model.max_seq_length, 16), "vectors": found.tolist()}
-            (TO / name).mkdir(parents=True)
-            for path in folder.iterdir():
-                if path.name in BESIDE:
-                    shutil.copy(path, TO / name)
-                elif path.is_dir() and any(path.iterdir()):
-                    shutil.copytree(path, TO / name / path.name)
+            copied(folder, TO / name)
     (TO / "vectors.json").write_text(json.dumps({"texts": TEXTS, "cases": vectors}) + "\n")
+    reading()
 
 
 if __name__ == "__main__":

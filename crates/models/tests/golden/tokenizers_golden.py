@@ -22,6 +22,8 @@ reading tokenizer.json; of gpt2-, roberta- and bert-files from transformers' Aut
 t5- and llama-files they are those of KIND (transformers 5 reads llama-files in another way, without the space before
 the first word of a text that begins with one), with the `sentencepiece` ids of texts where that library finds others; of
 marian-files (which have no offsets) they are MarianTokenizer's. Decoding is without clean-up.
+
+chat_templates.json, beside the folders: templates, each of a few constructs, and the text that two messages become by them.
 """
 
 import io
@@ -33,10 +35,12 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import jinja2
 import sentencepiece
 import tokenizers
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers.utils.chat_template_utils import _compile_jinja_template
 from transformers.utils.sentencepiece_model_pb2_new import ModelProto
 
 FOLDER = Path(__file__).resolve().parent / "tokenizers"
@@ -475,10 +479,71 @@ def marian():
            "without the Moses normalisation of punctuation, which transformers adds where sacremoses is installed", encodings)
 
 
+# What published templates are made of, beside those of the kinds above.
+PARTS = [
+    # The language: loops, names, macros, conditions inside expressions.
+    "{% for m in messages %}{{ loop.previtem.role if loop.previtem is defined else '-' }}{{ loop.nextitem.role if loop.nextitem is defined else '-' }}|{% endfor %}",
+    "{% for m in messages %}{{ loop.index }}{{ loop.first }}{{ loop.last }}{{ loop.revindex0 }}{{ loop.cycle('a', 'b') }}{{ loop.changed(m.role) }}|{% endfor %}",
+    "{% for i in range(10) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ loop.index }}{{ m.role }}{{ loop.length }}{% else %}none{% endfor %}{% for m in [] %}{% else %}none{% endfor %}",
+    "{% set ns = namespace(found=false, n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% if m.role == 'user' %}{% set ns.found = true %}{% endif %}{% endfor %}{{ ns.found }}{{ ns.n }}",
+    "{% set z = 1 %}{% for i in [1] %}{% set z = 2 %}{% endfor %}{{ z }}{% set x %}abc{{ 1 }}{% endset %}{{ x | length }}{% set a, b = 1, 2 %}{{ a }}{{ b }}",
+    "{%- macro f(n, b='d', c=none) -%}[{{ n }}{{ b }}{{ c }}]{% if n > 0 %}{{ f(n - 1, c='x') }}{% endif %}{%- endmacro -%}{{ f(2) }}{{ f(0) | length }}{{ f(0).strip('[') + 'y' }}",
+    "{{ ('x' if false else 'y' if messages | length > 9 else 'z') + ('q' if not messages[0].foo else '') }}{{ 'a' if false }}",
+    "{{ raise_exception('Only ' ~ messages | length) }}", "{{ messages[0].foo.bar }}", "{{ 'a' + 1 }}", "{{ unknown() }}",
+    # What is not given.
+    "{{ tools is none }}{{ tools is defined }}{{ not tools }}{{ tools }}{{ documents is none }}{{ documents }}{{ tools | default('d') }}{{ builtin_tools is defined }}{{ enable_thinking is defined }}{{ tools | tojson }}",
+    "{{ tools | length }}", "{{ builtin_tools | tojson }}", "{{ {'a': x} | tojson }}",
+    "{{ x is defined }}{{ none is defined }}{{ x is none }}{{ messages[0].foo is defined }}{{ messages[9] is defined }}{{ x | default('d') }}{{ '' | default('e', true) }}{{ x or 'f' }}{{ x }}",
+    # Kinds of values.
+    "{% for v in [{}, [], 'a', (1,), 1, none, true, x] %}{{ v is mapping }}{{ v is sequence }}{{ v is iterable }}{{ v is string }}{{ v is none }}{{ v is defined }}{{ v is number }}{{ v is boolean }}|{% endfor %}",
+    "{{ 'a' in 'abc' }}{{ 'z' not in 'abc' }}{{ 'role' in messages[0] }}{{ 'x' in {} }}{{ 'system' in messages | map(attribute='role') | list }}",
+    "{{ [1,2,3][::-1] }}{{ [1,2,3][1:] }}{{ 'abc'[::-1] }}{{ 'abc'[:-1] }}{{ 'abcdef'[1:4:2] }}{{ [1,2,3][-2:] }}{{ messages[-1].role }}",
+    "{{ [1, 'a', none, true, {'k': [1.5]}, (1, 2)] }}{{ \"it's\" | string }}{{ [\"it's\", 'é', '\\n'] | string }}{{ 5 | string + 'a' }}{{ 7 // 2 }}{{ -7 % 3 }}{{ 4 / 2 }}",
+    # Methods and filters.
+    "{{ 'a</think>b'.split('</think>')[-1] }}|{{ 'a b  c '.split() }}|{{ 'a,b,c'.split(',', 1) }}|{{ 'a b c'.split(' ', maxsplit=1) }}|{{ ''.split(',') }}|{{ 'a,b,c'.rsplit(',', 1) }}|{{ 'a,b,c'.rsplit(',') }}|{{ ' a b c'.rsplit() }}|{{ 'a,b,c'.rsplit(sep=',', maxsplit=-1) }}",
+    "{{ '  a '.strip() }}|{{ '\\n\\na\\n'.lstrip('\\n') }}|{{ 'a\\n\\n'.rstrip('\\n') }}|{{ 'xyaxy'.strip('xy') }}|{{ 'abc'.removeprefix('a') }}|{{ 'abc'.removesuffix('c') }}|{{ 'abc'.removeprefix('c') }}",
+    "{{ 'a-b-c'.partition('-') }}{{ 'a-b-c'.rpartition('-') }}{{ 'abc'.partition('-') }}{{ 'abc'.rpartition('-')[2] }}",
+    "{{ 'abc'.startswith('a') }}{{ 'abc'.startswith(('x', 'a')) }}{{ 'abc'.endswith('c') }}{{ 'aXbX'.replace('X', 'y', 1) }}{{ 'abc'.upper() }}{{ 'A'.lower() }}{{ 'aBC d'.capitalize() }}{{ ', '.join(['a', 'b']) }}{{ 'abc'.find('z') }}",
+    "{{ \"don't stop o'neil 3rd x-y ABC\".title() }}|{{ \"don't x-y ABC\" | title }}",
+    "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}{% for k, v in {'b': 1, 'a': 2} | dictsort %}{{ k }}{{ v }}{% endfor %}{{ {'a': 1}.get('b', 'd') }}{{ {'a': 1}.get('b') }}{{ messages[0].get('content') }}{{ {'a': 1}.keys() | list }}",
+    "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | first | trim }}{{ messages | rejectattr('role', 'in', ['user']) | list | length }}{{ messages | selectattr('tool_calls', 'defined') | list }}",
+    "{{ messages | map(attribute='role') | join(', ') }}{{ [' a ', 'b'] | map('trim') | join('-') }}{{ [1,2,3] | select('odd') | list }}{{ messages | map(attribute='foo', default='D') | list }}{{ [3,1] | sort }}{{ 'a\\nb' | indent(2) }}",
+    # JSON and dates.
+    "{{ {'a': [1, 2.5, none, true, {'b': []}], 'é': '<\"&\\'>', 'c': {}} | tojson }}{{ {'a': [1, {'b': []}], 'c': {}} | tojson(indent=4) }}{{ [1, 2] | tojson(indent=0) }}",
+    "{{ {'b': {'z': 1, 'y': [{'d': 1, 'c': 2}]}, 'a': 2} | tojson(indent=2, sort_keys=true) }}{{ 'é😀\\x7f' | tojson(ensure_ascii=true) }}{{ 'é' | tojson(ensure_ascii=False) }}{{ {'a': 1} | tojson(false, 2) }}{{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}",
+    "{{ strftime_now('%d %b %Y') | length }}{{ strftime_now('%Y-%m-%d') == strftime_now('%F') }}{{ strftime_now('%B %-d')[-2:].strip() == strftime_now('%e').strip() }}{% if strftime_now is defined %}y{% endif %}",
+    # Space around blocks.
+    "  {% if true %}\n  a\n  {% endif %}\nb\n", "x\n    {%- if true %}\n    a\n    {%- endif %}\n\nb", "x {% if true %} a {% endif %} b\n{# c #}\nd\n   {# e #}\nf",
+    "{% for m in messages %}\n    {{- m.role }}\n    {%- if not loop.last %}\n        {{- ', ' }}\n    {%- endif %}\n{%- endfor %}\n\n", "a\n  {%+ if true %}b{% endif +%}\nc",
+    "a\n\t{% if true %}\t\nb{% endif %}\t\nc", "a\r\n{% if true %}\r\nb\r\n{% endif %}\r\nc\rd", "{{ 'a' }}\n{{ 'b' }}\n\n{{ 'c' -}}\n d",
+    # Marks around an answer.
+    "  {% generation %}\n  x\n  {% endgeneration %}\n y", "a{%- generation %}\nx\n{%- endgeneration -%}\n y", "a {%generation%}x{%  endgeneration  -%} b",
+    "{% set y = 1 %}{% for m in messages %}{% generation %}{% set y = 5 %}{{ m.role }}{{ loop.index }}{{ y }}{% endgeneration %}{% endfor %}{{ y }}{% generation %}{% set w = 5 %}{% endgeneration %}{{ w is defined }}",
+]
+
+
+def parts():
+    """chat_templates.json: PARTS by transformers' own Jinja; null where it raises an error."""
+    messages = [SYSTEM, {"role": "user", "content": "  Hi \"you\" <é> & 'x' "}]
+
+    def rendered(template):
+        try:
+            return _compile_jinja_template(template).render(messages=messages, tools=None, documents=None, add_generation_prompt=True)
+        except Exception:
+            return None
+
+    lines = ",\n".join(json.dumps([template, rendered(template)]) for template in PARTS)
+    about = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
+    to = FOLDER.parent / "chat_templates.json"
+    to.write_text(f'{{"about": {json.dumps(about)},\n"messages": {json.dumps(messages)},\n"templates": [\n{lines}\n]}}\n')
+
+
 def main():
     transformers.logging.set_verbosity_error()
     for kind in (gpt2, roberta, chatml, bert, t5, llama, gemma, marian):
         kind()
+    parts()
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     for path in files:
         path.chmod(0o644)

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use regard_models::pretrained::{ChatTemplate, Message};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::Files;
 
@@ -49,6 +49,20 @@ fn templates_of_published_kinds_are_rendered() {
         {%- endfor %}{{ ns.last }} {{ tools is none or tools is not defined }} {{ 'a</think>b'.split('</think>')[-1].lstrip('\\n') }} \
         {{ enable_thinking | default('no') }}{%- generation -%} x {%- endgeneration -%} y";
     assert_eq!(render(qwen).unwrap(), "1 True b noxy");
+}
+
+/// Templates of the constructs that published ones have, by transformers' own Jinja (`../golden/tokenizers_golden.py`).
+#[test]
+fn templates_give_what_transformers_gives() {
+    let golden = include_bytes!("../golden/chat_templates.json");
+    let golden: Value = serde_json::from_slice(golden).unwrap();
+    let messages: Vec<Message> = serde_json::from_value(golden["messages"].clone()).unwrap();
+    for case in golden["templates"].as_array().unwrap() {
+        let text = case[0].as_str().unwrap();
+        let template = ChatTemplate::new("t.jinja", text, []).unwrap();
+        let found = template.render(&messages, true).ok();
+        assert_eq!(found.as_deref(), case[1].as_str(), "{text}");
+    }
 }
 
 #[test]

@@ -228,6 +228,7 @@ fn what_stands_beside_a_model_is_downloaded() {
         "processor_config.json",
         "modules.json",
         "1_Pooling/config.json",
+        "config_sentence_transformers.json",
         "sentence_bert_config.json",
         "vocab.json",
         "spiece.model",

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The files beside the weights, in the order in which they are downloaded.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "config.json",
     "generation_config.json",
     "preprocessor_config.json",
@@ -42,6 +42,7 @@ const SETTINGS: [&str; 13] = [
     "tokenizer.json",
     MODULES,
     "1_Pooling/config.json",
+    "config_sentence_transformers.json",
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
     "sentence_distilbert_config.json",

@@ -26,13 +26,10 @@ use crate::{
 };
 
 /// Kinds of cards, the feature of the build that reaches them, and whether this build has it.
-const KINDS: [(&str, &str, bool); 6] = [
+const KINDS: [(&str, &str, bool); 3] = [
     ("gpu", "wgpu", cfg!(any(feature = "cuda", feature = "wgpu"))),
     ("cuda", "cuda", cfg!(feature = "cuda")),
     ("wgpu", "wgpu", cfg!(feature = "wgpu")),
-    ("vulkan", "wgpu", cfg!(feature = "wgpu")),
-    ("metal", "wgpu", cfg!(feature = "wgpu")),
-    ("dx12", "wgpu", cfg!(feature = "wgpu")),
 ];
 /// The card of this process, if it does not compute on the processor.
 static CHOSEN: OnceLock<String> = OnceLock::new();
@@ -202,7 +199,8 @@ mod tests {
         assert_eq!("cuda".parse(), card("cuda:0"));
         assert_eq!("wgpu:12".parse(), card("wgpu:12"));
         for wrong in [
-            "", "tpu", "cpu:0", "gpu:1", "cuda:", "cuda:-1", "cuda:x", "wgpu:0:0",
+            "", "tpu", "vulkan", "metal:0", "dx12", "cpu:0", "gpu:1", "cuda:", "cuda:-1", "cuda:x",
+            "wgpu:0:0",
         ] {
             let error = wrong.parse::<DeviceName>().unwrap_err();
             assert!(error.contains("expected cpu"), "{wrong}: {error}");

@@ -122,6 +122,12 @@ pub enum CommandError {
         /// The most.
         limit: usize,
     },
+    /// A trace file without entries.
+    #[error("{}: the trace is empty: no text was given when it was written; write it again with some text", path.display())]
+    EmptyTrace {
+        /// The trace file.
+        path: PathBuf,
+    },
     /// A trace file has no entry of this number.
     #[error("{}: there is no entry {index}; it has {entries}, counted from 1", path.display())]
     NoEntry {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use regard_config::Place;
 use regard_models::{
-    AnyGenerator,
+    AnyGenerator, Seq2SeqConfig,
     pretrained::{Hub, PretrainedError, resolve},
 };
 use regard_train::{
@@ -17,7 +17,7 @@ use regard_train::{
 };
 use regard_view::label::visible;
 
-use crate::{failure::Failure, progress::Counter};
+use crate::{arguments::Search, failure::Failure, progress::Counter};
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
@@ -43,11 +43,20 @@ pub fn open(
     of::<Translation>(path, embedded!("multi30k-en-de"), device)
 }
 
-/// Refuses a search for which a model of translation has no room.
+/// Refuses a search for which a model of translation has no room, and options of `search` for attention that it does not have.
+/// `settings` are those of the whole search.
 ///
 /// # Errors
-/// A usage error that says how much room it has.
-pub fn expect_room(model: &Model, settings: &Settings) -> Result<(), Failure> {
+/// A usage error that says how much room it has, or which option to leave out.
+pub fn expect_search(model: &Model, search: &Search, settings: &Settings) -> Result<(), Failure> {
+    if let Some(penalty) = search.coverage_penalty().filter(|&penalty| penalty != 0.0)
+        && model.config::<Seq2SeqConfig>().is_some()
+    {
+        return Err(Failure::Usage(format!(
+            "--coverage-penalty {penalty}: a model of kind {} has no attention, by which covered words are counted; leave it out",
+            model.kind
+        )));
+    }
     let registry = Registry::default();
     let Some(task) = registry.task_of::<Translation>(model) else {
         return Ok(());

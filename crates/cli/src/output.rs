@@ -273,18 +273,14 @@ pub fn expect_apart<'a, P: AsRef<Path>>(
 }
 
 /// The files that a model is read from, for [`expect_apart`]: the file itself, or those of a folder whose names are those of a model's.
-pub fn model_files(model: &Path) -> Vec<PathBuf> {
+pub fn model_files(model: impl AsRef<Path>) -> Vec<PathBuf> {
+    let model = model.as_ref();
+    const WEIGHTS: [&str; 4] = ["model", "best.", "last.", "pytorch_model"];
+    const SETTINGS: [&str; 5] = [".json", ".toml", ".txt", ".model", ".spm"];
     let is_part = |path: &PathBuf| {
-        let has = |ends: &[&str], part: Option<&std::ffi::OsStr>| {
-            part.and_then(|part| part.to_str())
-                .is_some_and(|part| ends.contains(&part))
-        };
-        let weights = path.file_name().is_some_and(|name| {
-            let name = name.to_string_lossy();
-            let starts = ["model", "best.", "last.", "pytorch_model"];
-            starts.iter().any(|start| name.starts_with(start))
-        });
-        weights || has(&["json", "toml", "txt", "model", "spm"], path.extension())
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        WEIGHTS.iter().any(|start| name.starts_with(start))
+            || SETTINGS.iter().any(|end| name.ends_with(end))
     };
     let entries = fs::read_dir(model).into_iter().flatten().flatten();
     let parts = entries.map(|entry| entry.path()).filter(is_part);

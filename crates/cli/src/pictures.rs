@@ -65,12 +65,18 @@ pub struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// Without traces.
+    /// Without traces; what is written must not take the place of the files of `model`.
     ///
     /// # Errors
-    /// A file that could not be written.
-    pub fn new(files: &'a PictureFiles, traces: &'a Option<PathBuf>) -> Result<Self, Failure> {
+    /// A file that could not be written, or one of the model's.
+    pub fn new(
+        files: &'a PictureFiles,
+        traces: &'a Option<PathBuf>,
+        model: Option<impl AsRef<Path>>,
+    ) -> Result<Self, Failure> {
         expect_writable(files, traces)?;
+        let model = model.into_iter().flat_map(output::model_files);
+        expect_apart(files, traces, model, true)?;
         Ok(Self {
             files,
             traces: traces.as_deref(),
@@ -148,17 +154,17 @@ pub struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// As the options ask.
+    /// As the options ask, of `model`.
     ///
     /// # Errors
-    /// A file that could not be written.
-    pub fn new(show: &'a Show) -> Result<Self, Failure> {
+    /// As [`Kept::new`]'s.
+    pub fn new(show: &'a Show, model: Option<impl AsRef<Path>>) -> Result<Self, Failure> {
         expect_drawn(&show.pictures, show.attention && !show.json, "--attention")?;
         let screen = || Screen::detect(&show.pictures);
         Ok(Self {
             screen: (show.attention && !show.json).then(screen),
             weights: show.attention && show.json,
-            kept: Kept::new(&show.pictures, &show.trace)?,
+            kept: Kept::new(&show.pictures, &show.trace, model)?,
         })
     }
 

@@ -1,10 +1,29 @@
 //! The processes that `mpirun` started, if it did: they run the same command, share its work, and rank 0 alone prints and writes files.
 
-use std::process::ExitCode;
+use std::{
+    fs::{self, File},
+    io::Read,
+    iter,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use regard_train::ranks::{Alone, Ranks};
+use regard_train::{
+    model_file,
+    ranks::{Alone, Ranks},
+    tasks::fingerprint,
+};
 
-use crate::{arguments::Command, failure::Failure};
+use crate::{
+    arguments::Command,
+    failure::{CommandError, Failure},
+};
+
+/// Bytes of a file that are hashed at once.
+const PART: u64 = 1 << 20;
+
+/// How the files end that a folder of Hugging Face is read from: settings, tokenizers and weights.
+const PARTS: [&str; 6] = ["bin", "json", "model", "safetensors", "spm", "txt"];
 
 /// The ranks of this process' command.
 pub fn all() -> &'static dyn Ranks {
@@ -32,6 +51,110 @@ pub fn expect_shared(command: &Command) -> Result<(), Failure> {
                 .to_owned(),
         )),
     }
+}
+
+/// Checks that all ranks run the same program with the same files, and share the same `inputs` out: otherwise their shares would not fit
+/// together. `models` are files, run folders and folders of Hugging Face. A process that is alone reads nothing for it.
+///
+/// # Errors
+/// What differs, on all ranks; a file that cannot be read.
+pub fn expect_same<T: AsRef<[u8]>>(
+    models: impl IntoIterator<Item = PathBuf>,
+    inputs: impl IntoIterator<Item = T>,
+) -> Result<(), Failure> {
+    compare(all(), models, inputs)
+}
+
+fn compare<T: AsRef<[u8]>>(
+    ranks: &dyn Ranks,
+    models: impl IntoIterator<Item = PathBuf>,
+    inputs: impl IntoIterator<Item = T>,
+) -> Result<(), Failure> {
+    if ranks.is_alone() {
+        return Ok(());
+    }
+    let mut files = vec![];
+    for model in models {
+        for file in read_of(&model)? {
+            files.push(content(&model, &file)?);
+        }
+    }
+    let inputs = inputs.into_iter().map(|input| hash(input.as_ref()));
+    let inputs: Vec<u64> = inputs.collect();
+    let shared = format!("{} of hash {:016x}", inputs.len(), hash_of_all(&inputs));
+    ranks.expect_same(&[
+        ("the files of the model", files.join("\n")),
+        ("the inputs", shared),
+    ])?;
+    Ok(())
+}
+
+/// The files that `model` is read from, in an order that all ranks have: the file itself, that of a run folder, or those of a folder of
+/// Hugging Face, with those of its modules.
+fn read_of(model: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let is_configured = |folder: &Path| folder.join("config.json").is_file();
+    if !is_configured(model) {
+        return Ok(vec![model_file::locate(model)?]);
+    }
+    let entries = listed(model);
+    let modules = entries.iter().filter(|entry| is_configured(entry));
+    let inside: Vec<PathBuf> = modules.flat_map(|module| listed(module)).collect();
+    let is_read = |path: &PathBuf| {
+        let end = path.extension().unwrap_or_default();
+        PARTS.iter().any(|part| end == *part) && path.is_file()
+    };
+    let mut files: Vec<PathBuf> = entries.into_iter().chain(inside).collect();
+    files.retain(is_read);
+    files.sort();
+    Ok(files)
+}
+
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// The name of a file of `model`, its size, and a hash of what it holds. What is no plain file, such as a pipe, cannot be read twice.
+fn content(model: &Path, path: &Path) -> Result<String, Failure> {
+    let inside = path.strip_prefix(model).unwrap_or(path);
+    let name = match inside.as_os_str().is_empty() {
+        true => path.file_name().unwrap_or_default().display().to_string(),
+        false => inside.display().to_string(),
+    };
+    let refused = |source| CommandError::Read {
+        name: path.display().to_string(),
+        source,
+    };
+    if !fs::metadata(path).map_err(refused)?.is_file() {
+        return Ok(name);
+    }
+    let file = File::open(path).map_err(refused)?;
+    let (mut bytes, mut size, mut hashes): (Vec<u8>, usize, Vec<u64>) = (vec![], 0, vec![]);
+    loop {
+        bytes.clear();
+        let part = (&file).take(PART).read_to_end(&mut bytes);
+        match part.map_err(refused)? {
+            0 => break,
+            read => size += read,
+        }
+        hashes.push(hash(&bytes));
+    }
+    let hash = hash_of_all(&hashes);
+    Ok(format!("{name}, {size} bytes of hash {hash:016x}"))
+}
+
+/// The hash by which training compares its data, of bytes.
+fn hash(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let words = words.iter().map(|word| u32::from_le_bytes(*word));
+    let rest = rest.iter().map(|&byte| u32::from(byte));
+    let words: Vec<u32> = words.chain(rest).chain([bytes.len() as u32]).collect();
+    fingerprint(iter::once(words.as_slice()))
+}
+
+fn hash_of_all(hashes: &[u64]) -> u64 {
+    let bytes = hashes.iter().flat_map(|hash| hash.to_le_bytes());
+    hash(&bytes.collect::<Vec<u8>>())
 }
 
 /// Reports how the command ended, and parts from the other ranks. If it failed here, all of them end.
@@ -149,3 +272,107 @@ mod processes {
 
 pub use processes::{join, kill, local_rank};
 use processes::{joined, part};
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use regard_train::ranks::Threads;
+
+    use super::*;
+
+    /// What two ranks are told, each with a model and inputs of its own; both are told the same.
+    fn told(models: [&Path; 2], inputs: [&[&str]; 2]) -> Result<(), String> {
+        let told = thread::scope(|scope| {
+            let each = Threads::new(2).into_iter().zip(models).zip(inputs);
+            let running: Vec<_> = each
+                .map(|((ranks, model), inputs)| {
+                    scope.spawn(move || {
+                        let compared = compare(&ranks, [model.to_owned()], inputs);
+                        compared.map_err(|failure| match failure {
+                            Failure::Error(error) => error.to_string(),
+                            other => panic!("{other:?}"),
+                        })
+                    })
+                })
+                .collect();
+            let told = running.into_iter().map(|thread| thread.join().unwrap());
+            told.collect::<Vec<Result<(), String>>>()
+        });
+        assert_eq!(told[0], told[1]);
+        told.into_iter().next().unwrap()
+    }
+
+    /// A file of a folder that is made for it.
+    fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    #[test]
+    fn ranks_with_other_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str, content: &str| file(folder.path(), name, content);
+        for run in ["0", "1"] {
+            write(&format!("{run}/model.safetensors"), "the weights");
+            write(&format!("{run}/recipe.toml"), run);
+        }
+        let same = told([&path("0"), &path("1")], [&["a", "b"], &["a", "b"]]);
+        assert_eq!(same, Ok(()));
+        // A run folder is its model, whatever stands beside that.
+        let whole = path("0/model.safetensors");
+        let same = told([&whole, &path("1/model.safetensors")], [&[], &[]]);
+        assert_eq!(same, Ok(()));
+
+        // As long, and its end is no whole word.
+        write("1/model.safetensors", "the weighty");
+        let differ = told([&path("0"), &path("1")], [&[], &[]]).unwrap_err();
+        for part in [
+            "rank 1 differs from rank 0 in the files of the model",
+            "`model.safetensors, 11 bytes of hash ",
+        ] {
+            assert!(differ.contains(part), "{differ}");
+        }
+        // Of several parts the last.
+        let long = |end: &str| "0123456789abcdef".repeat(1 << 17) + end;
+        let [first, second] = ["0", "1"].map(|end| write(&format!("{end}/long"), &long(end)));
+        assert!(told([&first, &second], [&[], &[]]).is_err());
+    }
+
+    #[test]
+    fn folders_of_hugging_face_are_compared_with_their_modules() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str, content: &str| file(folder.path(), name, content);
+        for model in ["0", "1"] {
+            for name in ["config.json", "model.safetensors", "1_Pooling/config.json"] {
+                write(&format!("{model}/{name}"), name);
+            }
+            // No part of the model.
+            write(&format!("{model}/README.md"), model);
+            write(&format!("{model}/onnx/model.bin"), model);
+        }
+        let compared = || told([&path("0"), &path("1")], [&[], &[]]);
+        assert_eq!(compared(), Ok(()));
+        write("1/1_Pooling/config.json", "another");
+        let differ = compared().unwrap_err();
+        assert!(
+            differ.contains("`1_Pooling/config.json, 7 bytes"),
+            "{differ}"
+        );
+    }
+
+    #[test]
+    fn ranks_with_other_inputs_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = file(folder.path(), "model.safetensors", "the weights");
+        for other in [&["a", "b", "c"][..], &["a", "c"], &["ab", ""], &[]] {
+            let differ = told([&model, &model], [&["a", "b"], other]).unwrap_err();
+            let count = format!("in the inputs: `{} of hash ", other.len());
+            assert!(differ.contains(&count), "{differ}");
+        }
+    }
+}

@@ -1,10 +1,12 @@
-//! The command started by `mpirun`, with 2 and 4 processes on this machine.
+//! The command started by `mpirun`, with 2 and 4 processes on this machine. Tried with Open MPI; for another MPI no options are given but
+//! the number of processes.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
     path::Path,
     process::{Command, Output, Stdio},
+    sync::OnceLock,
 };
 
 use serde_json::Value;
@@ -49,13 +51,21 @@ const REGARD: &str = env!("CARGO_BIN_EXE_regard");
 
 /// `mpirun` for `count` processes on a machine of any size.
 fn mpirun(count: usize, folder: &Path) -> Command {
+    mpirun_with(&[], count, folder)
+}
+
+/// The same with more options of Open MPI, which no other MPI knows, nor those without which it refuses to be started so.
+fn mpirun_with(more: &[&str], count: usize, folder: &Path) -> Command {
+    static IS_OPEN_MPI: OnceLock<bool> = OnceLock::new();
+    let is_open_mpi = IS_OPEN_MPI.get_or_init(|| {
+        let told = Command::new("mpirun").arg("--version").output();
+        text(&told.expect("mpirun is there").stdout).contains("Open MPI")
+    });
     let mut command = Command::new("mpirun");
-    command.args([
-        "--allow-run-as-root",
-        "--oversubscribe",
-        "--bind-to",
-        "none",
-    ]);
+    if *is_open_mpi {
+        command.args(["--allow-run-as-root", "--oversubscribe"]);
+        command.args(["--bind-to", "none"]).args(more);
+    }
     command.args(["-n", &count.to_string()]).current_dir(folder);
     command
 }
@@ -312,9 +322,9 @@ fn an_interrupted_run_goes_on_with_another_number_of_processes() {
     let folder = folder.path();
     fs::write(folder.join("tiny.toml"), RECIPE).unwrap();
     // Ctrl-C reaches the processes through mpirun, which loses what they say from then on, and waits as long as it was told to.
-    let mut command = mpirun(2, folder);
-    command.args(["--mca", "odls_base_sigkill_timeout", "5", REGARD]);
-    command.args(["train", "tiny.toml", "--folder", "run", "--json"]);
+    let waiting = ["--mca", "odls_base_sigkill_timeout", "5"];
+    let mut command = mpirun_with(&waiting, 2, folder);
+    command.args([REGARD, "train", "tiny.toml", "--folder", "run", "--json"]);
     command.args(["--set", "training.steps=1000000"]);
     // So seldom that the signal, which takes some tens of updates to arrive, never falls upon a validation.
     let seldom = "training.validate_every=10000";
@@ -398,6 +408,50 @@ fn other_files_on_one_process_are_refused() {
     let refused = regard(2, folder, &["explain", "scaled-dot"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("start this one without mpirun"));
+}
+
+#[test]
+fn another_model_or_text_on_one_process_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for rank in ["0", "1"] {
+        let own = folder.join(rank);
+        fs::create_dir(&own).unwrap();
+        pretrained("bert", &own);
+        pretrained("gpt2", &own);
+        let lines = "a man\n".repeat(3 + usize::from(rank == "1"));
+        fs::write(own.join("lines.txt"), lines).unwrap();
+    }
+    let refused = |arguments: &str, what: &str| {
+        let own =
+            format!("{REGARD} {arguments}").replace("RANK", "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}");
+        let refused = mpirun(2, folder).args(["sh", "-c", &own]).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
+        let said = text(&refused.stderr);
+        let expected = format!("error: rank 1 differs from rank 0 in {what}");
+        assert!(said.contains(&expected), "{said}");
+    };
+    // The last weight.
+    let weights = folder.join("1/bert/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    refused(
+        "embed --model RANK/bert -o vectors.safetensors hill",
+        "the files of the model: `model.safetensors, ",
+    );
+    assert!(!folder.join("vectors.safetensors").exists());
+    // Lines and their translations are files of the same length on each rank, with the embedded model.
+    refused(
+        "evaluate --source RANK/lines.txt --references RANK/lines.txt -o translated.txt",
+        "the inputs: `8 of hash ",
+    );
+    assert!(!folder.join("translated.txt").exists());
+    refused(
+        "evaluate --model RANK/gpt2 --text RANK/lines.txt --context 2",
+        "the inputs: `1 of hash ",
+    );
+    refused("translate a man RANK", "the inputs: `3 of hash ");
 }
 
 #[test]

@@ -165,20 +165,21 @@ pub enum ImagesError {
 }
 
 impl ImagesError {
-    /// Whether it is about one image that could be left out: it is no file, or its file is no image, damaged, cut short, too large,
-    /// or of another size than stated.
+    /// Whether it is about one image that could be left out: it is no file, or its file may not be read, is no image, damaged, cut short,
+    /// too large, or of another size than stated.
     pub fn is_broken_image(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::NoFile { .. }
-                | Self::NotAnImage { .. }
-                | Self::Format { .. }
-                | Self::Truncated { .. }
-                | Self::Damaged { .. }
-                | Self::TooManyPixels { .. }
-                | Self::TooLong { .. }
-                | Self::Size { .. }
-        )
+            | Self::NotAnImage { .. }
+            | Self::Format { .. }
+            | Self::Truncated { .. }
+            | Self::Damaged { .. }
+            | Self::TooManyPixels { .. }
+            | Self::TooLong { .. }
+            | Self::Size { .. } => true,
+            Self::Read { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
     }
 
     pub(crate) fn read(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self {

@@ -1,7 +1,7 @@
 //! Data sets: what their files say, what is wrong with files that lie, and loading on other threads.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -855,6 +855,49 @@ fn what_is_no_file_is_skipped_and_counted() {
         "{texts:?}"
     );
     refused(load(Broken::Error).last().unwrap(), &["folder.png"]);
+}
+
+/// What a process may not read is left out as a damaged image is; another failure of the system ends the loading.
+#[test]
+fn what_may_not_be_read_is_skipped_and_named() {
+    let load = |kind: ErrorKind, broken| {
+        let make = move |i: usize| match i {
+            1 => Err(ImagesError::Read {
+                path: PathBuf::from("locked.png"),
+                source: kind.into(),
+            }),
+            _ => Ok(i),
+        };
+        Loader::start((0..3).collect(), &loading(1, 1, broken), make).unwrap()
+    };
+    let mut loader = load(ErrorKind::PermissionDenied, Broken::Skip);
+    let made: Vec<usize> = loader.by_ref().map(Result::unwrap).collect();
+    assert_eq!(made, [0, 2]);
+    assert_eq!(loader.skipped().len(), 1);
+    let told = loader.skipped()[0].to_string();
+    assert!(told.contains("locked.png: cannot read"), "{told}");
+    let denied = load(ErrorKind::PermissionDenied, Broken::Error);
+    refused(denied.last().unwrap(), &["locked.png"]);
+    let failed = load(ErrorKind::TimedOut, Broken::Skip);
+    refused(failed.last().unwrap(), &["locked.png"]);
+}
+
+/// The same of a file whose owner forbids it.
+#[test]
+#[cfg(unix)]
+fn a_locked_image_is_broken() {
+    use std::os::unix::fs::PermissionsExt;
+    let root = folder(&["a/1.png"]);
+    let path = root.path().join("a/1.png");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::File::open(&path).is_ok() {
+        eprintln!("not tested, this user may read all files: locked images");
+        return;
+    }
+    let data = class_folders(root.path(), None).unwrap();
+    let result = data.examples[0].image(&Decoding::default());
+    assert!(result.as_ref().is_err_and(ImagesError::is_broken_image));
+    refused(result, &["1.png: cannot read"]);
 }
 
 #[test]

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compute, Show, pretrained::Pretrained, search::at_least_one};
+use super::{
+    Compute, Show,
+    pretrained::Pretrained,
+    search::{at_least_one, whole},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +54,7 @@ pub struct Answer {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub window: Option<usize>,
     /// How many tokens a window shares with the one before [default: 128, or half a window if that is less]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub stride: Option<usize>,
     /// What is shown beside it.
     #[command(flatten)]

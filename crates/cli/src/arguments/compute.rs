@@ -1,10 +1,9 @@
 //! Where and on how many threads to compute.
 
-use std::num::NonZeroUsize;
-
 use burn::tensor::Device;
 use clap::Args;
 
+use super::search::at_least_one;
 use crate::{
     devices::DeviceName,
     failure::{CommandError, Failure},
@@ -27,8 +26,8 @@ pub struct Compute {
     )]
     device: DeviceName,
     /// Number of threads [default: all that the machine has]
-    #[arg(long, value_name = "N", help_heading = "Computing")]
-    threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Computing")]
+    threads: Option<usize>,
 }
 
 impl Compute {
@@ -46,7 +45,7 @@ impl Compute {
         threads: Option<usize>,
         work: impl FnOnce(&Device) -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
-        let threads = self.threads.map(NonZeroUsize::get).or(threads);
+        let threads = self.threads.or(threads);
         if let Some(threads) = threads.filter(|&threads| threads > MOST_THREADS) {
             return Err(Failure::Usage(format!(
                 "{threads} threads were asked for; give at most {MOST_THREADS}, best as many as the machine has cores"

@@ -16,7 +16,8 @@ Examples:
   regard embed --model hf:openai/clip-vit-base-patch32 \"a cat\" --image cat.png --image photos/
 
 Each text becomes one vector: the mean of the states of its tokens, of length 1, or what the model's `modules.json` and \
-`1_Pooling/config.json` say. Texts longer than the model's `max_seq_length` are cut, with a warning. \
+`1_Pooling/config.json` say. Where `config_sentence_transformers.json` names a prompt (such as `query: `), it stands before each text. \
+Texts longer than the model's `max_seq_length` are cut, with a warning. \
 Without --output, a JSON object a text is printed, with `maps` too by --attention --json. A file of --output holds `vectors [texts, size]`.
 
 A model of images and texts (CLIP) gives texts and images vectors of one space, of length 1: the nearer in meaning, the larger their \
@@ -32,6 +33,10 @@ pub struct Embed {
     /// The model.
     #[command(flatten)]
     pub model: Pretrained,
+    /// The prompt that stands before each text, by its name in the model's `config_sentence_transformers.json` [default: the one that
+    /// this file names, if any]
+    #[arg(long, value_name = "NAME")]
+    pub prompt: Option<String>,
     /// An image file (PNG, JPEG, WebP), or a folder of them, for a model of images and texts (CLIP); may be given several times
     #[arg(long = "image", value_name = "FILE")]
     pub images: Vec<String>,

@@ -8,7 +8,7 @@ use regard_evaluate::{Smoothing, Tokenizer};
 use super::{
     Compute, Lengths, Named, Search,
     pretrained::Stored,
-    search::{at_least_one, resamples},
+    search::{at_least_one, resamples, whole, within},
 };
 
 const EXAMPLES: &str = "\
@@ -111,6 +111,7 @@ pub struct Evaluate {
         long,
         value_name = "N",
         default_value = "12345",
+        value_parser = whole::<u64>,
         help_heading = "Scores"
     )]
     pub seed: u64,
@@ -150,7 +151,7 @@ pub struct Evaluate {
     #[arg(short = 'b', long, help_heading = "Output")]
     pub score_only: bool,
     /// Decimals of scores; a classifier, a captioner and answers to questions have two, but with --score-only
-    #[arg(short = 'w', long, alias = "width", value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = "Output")]
+    #[arg(short = 'w', long, alias = "width", value_name = "N", default_value = "1", value_parser = within::<u8>(0..=15), help_heading = "Output")]
     pub digits: u8,
     /// Print no warnings and no progress
     #[arg(short, long, help_heading = "Output")]
@@ -212,7 +213,7 @@ pub struct OfText {
     pub stride: Option<usize>,
     /// Compare teacher forcing with free running over N tokens after a prompt
     #[arg(long, value_name = "N", help_heading = LANGUAGE, num_args = 0..=1, default_missing_value = "64", requires = "text",
-          conflicts_with_all = ["context", "stride"], value_parser = at_least_one)]
+          conflicts_with_all = ["context", "stride", "score_only"], value_parser = at_least_one)]
     pub free_running: Option<usize>,
     /// How many prompts are taken from the text, evenly spaced [default: 64]
     #[arg(long, value_name = "N", help_heading = LANGUAGE, requires = "free_running", value_parser = at_least_one)]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Compute, Drawing};
+use super::{Compute, Drawing, search::within};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +28,7 @@ pub struct Experiment {
     #[arg(long)]
     pub all: bool,
     /// How often to repeat what is drawn
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within::<u64>(2..=100))]
     pub seeds: u64,
     /// Pictures to write.
     #[command(flatten)]

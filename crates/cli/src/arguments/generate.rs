@@ -5,7 +5,7 @@ use clap::Args;
 use super::{
     Compute, Show,
     pretrained::{Cache, Pretrained},
-    search::{at_least_one, beam, not_negative},
+    search::{at_least_one, beam, not_negative, whole},
 };
 
 const EXAMPLES: &str = "\
@@ -55,7 +55,7 @@ pub struct Generate {
     #[arg(long, value_name = "T", value_parser = not_negative, help_heading = "Search")]
     pub temperature: Option<f64>,
     /// Draw from the K likeliest tokens; 0 for all [default: the model's, or 40]
-    #[arg(long, value_name = "K", help_heading = "Search")]
+    #[arg(long, value_name = "K", value_parser = whole::<usize>, help_heading = "Search")]
     pub top_k: Option<usize>,
     /// Draw from the fewest tokens whose probabilities sum to P [default: the model's, or 0.95]
     #[arg(long, value_name = "P", value_parser = not_negative, help_heading = "Search")]
@@ -67,7 +67,7 @@ pub struct Generate {
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Search")]
     pub repetition_penalty: Option<f64>,
     /// Where random numbers begin
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Search")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u64>, help_heading = "Search")]
     pub seed: u64,
     /// Search for the likeliest text with N hypotheses, without drawing
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::PictureFiles;
+use super::{PictureFiles, search::whole};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ pub struct Inspect {
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
     /// Inspect entry N alone, counted from 1
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub index: Option<usize>,
     /// Merge the subwords that the model works on into words first
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::Drawing;
+use super::{Drawing, search::whole};
 
 const HEADING: &str = "Scores by length";
 
@@ -15,7 +15,7 @@ pub struct Lengths {
     #[arg(long, value_name = "N,N,..", help_heading = HEADING)]
     pub buckets: Option<Edges>,
     /// Merge buckets of fewer sentences into a neighbour
-    #[arg(long, value_name = "N", default_value_t = LEAST_SENTENCES, help_heading = HEADING)]
+    #[arg(long, value_name = "N", default_value_t = LEAST_SENTENCES, value_parser = whole::<usize>, help_heading = HEADING)]
     pub least_sentences: usize,
     /// Score against length as a picture.
     #[command(flatten)]
@@ -35,9 +35,14 @@ impl Default for Lengths {
 }
 
 impl Lengths {
+    /// Whether it is said how lengths are grouped.
+    pub fn grouped(&self) -> bool {
+        self.buckets.is_some() || self.least_sentences != LEAST_SENTENCES
+    }
+
     /// Whether anything is asked for that needs scores by length.
     pub fn asked(&self) -> bool {
-        self.buckets.is_some() || self.drawing.any()
+        self.grouped() || self.drawing.any()
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
+use super::Compute;
+
 const EXAMPLES: &str = "\
 Examples:
   regard model                         about the embedded model
@@ -36,4 +38,7 @@ pub struct ModelFile {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Where to translate the validation sources.
+    #[command(flatten)]
+    pub compute: Compute,
 }

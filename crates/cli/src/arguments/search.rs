@@ -1,5 +1,7 @@
 //! How translations are searched for.
 
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
+
 use clap::{Args, ValueEnum};
 use regard_evaluate::MAX_RESAMPLES;
 use regard_train::{
@@ -21,7 +23,7 @@ pub struct Search {
     #[arg(long, value_name = "B", value_parser = not_negative, help_heading = "Search")]
     coverage_penalty: Option<f64>,
     /// Forbid any run of N tokens to occur twice; 0 allows all
-    #[arg(long, value_name = "N", help_heading = "Search")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>, help_heading = "Search")]
     no_repeat_ngram: Option<usize>,
     /// Most tokens of a translation
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Search")]
@@ -52,6 +54,27 @@ impl Search {
         self.max_length
     }
 
+    /// The weight of the coverage penalty, if the command line gives it.
+    pub fn coverage_penalty(&self) -> Option<f64> {
+        self.coverage_penalty
+    }
+
+    /// The first of these options that the command line gives.
+    pub fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--beam", self.beam.is_some()),
+            ("--length-penalty", self.length_penalty.is_some()),
+            ("--coverage-penalty", self.coverage_penalty.is_some()),
+            ("--no-repeat-ngram", self.no_repeat_ngram.is_some()),
+            ("--max-length", self.max_length.is_some()),
+            ("--max-source-tokens", self.max_source_tokens.is_some()),
+            ("--long-lines", self.long_lines.is_some()),
+            ("--batch-sentences", self.batch_sentences.is_some()),
+        ];
+        let mut given = all.into_iter().filter(|(_, given)| *given);
+        given.next().map(|(option, _)| option)
+    }
+
     /// `settings` with those that the command line gives replaced. One translation a sentence.
     pub fn over(&self, settings: &Translation) -> Translation {
         let mut settings = settings.clone();
@@ -79,10 +102,7 @@ impl Search {
 
 /// A width of the beam.
 pub fn beam(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(width) if (1..=WIDEST_BEAM).contains(&width) => Ok(width),
-        _ => Err(format!("expected a whole number from 1 to {WIDEST_BEAM}")),
-    }
+    within(1..=WIDEST_BEAM)(text)
 }
 
 /// A number of at least 1.
@@ -93,12 +113,31 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of at least 0.
+pub fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    let expected = |_| "expected a whole number of at least 0".to_owned();
+    text.parse::<T>().map_err(expected)
+}
+
+/// A number of `range`.
+pub fn within<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text: &str| match text.parse::<T>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => {
+            let (first, last) = (range.start(), range.end());
+            Err(format!("expected a whole number from {first} to {last}"))
+        }
+    }
+}
+
 /// A number of resamples, as many as [`Bootstrap`](regard_evaluate::Bootstrap) draws.
 pub fn resamples(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number) if (1..=MAX_RESAMPLES).contains(&number) => Ok(number),
-        _ => Err(format!("expected a whole number from 1 to {MAX_RESAMPLES}")),
-    }
+    within(1..=MAX_RESAMPLES)(text)
 }
 
 /// A finite number of at least 0.

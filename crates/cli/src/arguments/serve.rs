@@ -37,7 +37,7 @@ pub struct Serve {
     #[command(flatten)]
     pub stored: Stored,
     /// Where to listen; port 0 is any free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = address)]
     pub listen: SocketAddr,
     /// What a browser has to know to connect, at least 16 letters or digits [default: none on this machine alone, else a random one]
     #[arg(long, value_name = "TOKEN")]
@@ -51,4 +51,9 @@ pub struct Serve {
     /// Where to compute.
     #[command(flatten)]
     pub compute: Compute,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let expected = |_| "expected an address with a port, such as 127.0.0.1:8000".to_owned();
+    text.parse::<SocketAddr>().map_err(expected)
 }

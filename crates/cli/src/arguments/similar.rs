@@ -30,6 +30,9 @@ pub struct Similar {
     /// The model.
     #[command(flatten)]
     pub model: Pretrained,
+    /// The prompt that stands before each text, as of `regard embed`
+    #[arg(long, value_name = "NAME", conflicts_with = "word")]
+    pub prompt: Option<String>,
     /// Compare the states of this word, which each text must have; the first one if it has several
     #[arg(long, value_name = "WORD")]
     pub word: Option<String>,

@@ -4,7 +4,7 @@ use std::{ops::Range, path::PathBuf};
 
 use clap::Args;
 
-use super::PictureFiles;
+use super::{PictureFiles, search::whole};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ pub struct View {
     #[arg(long)]
     pub terminal: bool,
     /// Show entry N alone, counted from 1
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>)]
     pub index: Option<usize>,
     /// Of a long text: draw these queries alone, counted from 1
     #[arg(long, value_name = "FIRST-LAST", value_parser = part)]

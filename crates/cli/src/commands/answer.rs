@@ -45,7 +45,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
     let most = encoder.model.context();
     let most = options.window.map_or(most, |window| window.min(most));
     let overlap = options.stride.unwrap_or_else(|| 128.min(most / 2));
-    let mut shown = Shown::new(&options.show)?;
+    let mut shown = Shown::new(&options.show, Some(&options.model.model))?;
     let mut out = Output::standard();
     let questions = texts(&options.questions)?;
     shown.expect_apart([&options.context], questions.len() > 1)?;

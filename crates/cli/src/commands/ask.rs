@@ -27,7 +27,7 @@ pub fn run(options: &Ask) -> Result<(), Failure> {
 
 fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
     let answerer = models::question_answerer(options.model.as_deref(), device)?;
-    let mut shown = Shown::new(&options.show)?;
+    let mut shown = Shown::new(&options.show, options.model.as_ref())?;
     let files = match options.image.is_dir() {
         true => image_files(&options.image)?,
         false => vec![options.image.clone()],

@@ -25,7 +25,10 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
     settings.n_best = 1;
     settings.beam = options.beam.unwrap_or(settings.beam);
     let decoding = captioner.description().preparation.decoding();
-    let (mut out, mut shown) = (Output::standard(), Shown::new(&options.show)?);
+    let (mut out, mut shown) = (
+        Output::standard(),
+        Shown::new(&options.show, options.model.as_ref())?,
+    );
     let files = image_files(&options.images)?;
     shown.expect_apart(&files, files.len() > 1)?;
     let mut line = 0;

@@ -1,6 +1,6 @@
 //! `regard classify`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
 use regard_images::ImagesError;
@@ -44,7 +44,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         options,
         classifier: Classifier::open(options, device)?,
         out: Output::standard(),
-        shown: Shown::new(&options.show)?,
+        shown: Shown::new(&options.show, options.model.as_ref())?,
         line: 0,
     };
     if !options.texts.is_empty() {
@@ -323,12 +323,7 @@ impl Writer<'_> {
         };
         let lines = files.as_deref().unwrap_or(lines);
         let used = files.iter().flatten().map(Path::new);
-        let model = self.options.model.iter();
-        let model: Vec<PathBuf> = model
-            .flat_map(|model| output::model_files(Path::new(model)))
-            .collect();
         let used = used.chain(self.options.input.as_deref());
-        let used = used.chain(model.iter().map(PathBuf::as_path));
         let several = self.options.texts.is_empty() || lines.len() > 1;
         self.shown.expect_apart(used, several)?;
         lines

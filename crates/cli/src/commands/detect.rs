@@ -45,7 +45,7 @@ fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
         options,
         detector,
         out: Output::standard(),
-        shown: Shown::new(&options.show)?,
+        shown: Shown::new(&options.show, Some(&options.model))?,
         line: 0,
         pictures: 0,
     };

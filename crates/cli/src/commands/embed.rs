@@ -7,7 +7,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::Image;
-use regard_models::pretrained::{Encoding, Pooling, holds_clip};
+use regard_models::pretrained::{Encoding, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
@@ -43,9 +43,15 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         options.model.storage(),
         options.show.quiet,
     )?;
-    let shown = Shown::new(&options.show)?;
+    let shown = Shown::new(&options.show, Some(&options.model.model))?;
     let images = image_files(&options.images)?;
-    output::expect_apart(&images, options.output.iter().map(|path| (path, false)))?;
+    // Lines of standard input are read by rank 0 for all.
+    let inputs = options.texts.iter().chain(&images);
+    ranks::expect_same([encoder.opened.path.clone()], inputs)?;
+    let model = output::model_files(&options.model.model);
+    let read = images.iter().map(Path::new);
+    let read = read.chain(model.iter().map(PathBuf::as_path));
+    output::expect_apart(read, options.output.iter().map(|path| (path, false)))?;
     let several = options.texts.len() + images.len() != 1;
     let used = images
         .iter()
@@ -76,6 +82,9 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     };
     if options.images.is_empty() || !options.texts.is_empty() {
         writer.texts(&encoder)?;
+    } else if options.prompt.is_some() {
+        let message = "--prompt stands before texts, and there are only images; leave it out";
+        return Err(Failure::Usage(message.to_owned()));
     }
     if !options.images.is_empty() {
         let folder = encoder.opened.folder()?;
@@ -119,7 +128,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn texts(&mut self, encoder: &Encoder) -> Result<(), Failure> {
-        let pooling = Pooling::open(&encoder.opened.path)?;
+        let pooling = encoder.pooling(self.options.prompt.as_deref())?;
         let wanted = self.shown.is_wanted();
         let texts = texts(&self.options.texts)?;
         let most = pooling.most_tokens(&encoder.model);
@@ -127,13 +136,13 @@ impl Writer<'_> {
             // Each rank has only its own texts, and those of the next batches are not read yet.
             let mut longer = 0;
             for text in &texts {
-                let tokens = encoder.opened.tokenizer.encode(text, true)?.ids.len();
+                let tokens = pooling.encode(&encoder.opened.tokenizer, text)?.ids.len();
                 longer += usize::from(tokens > most);
             }
             warn_of_longer(longer, texts.len(), most);
         }
         let embed = |texts: &[String]| -> Result<Vec<_>, Failure> {
-            let whole = encoder.encode(texts)?;
+            let whole = encoder.encode_by(&pooling, texts)?;
             let encoded: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
             let read = encoder.read(texts, &encoded, wanted)?;
             let read = encoded.iter().zip(read).map(|(encoded, (states, trace))| {

@@ -31,7 +31,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
         return Err(opened.other(expected).into());
     };
     let token = opened.tokenizer.token(mask).unwrap_or_default();
-    let mut shown = Shown::new(&options.show)?;
+    let mut shown = Shown::new(&options.show, Some(&options.model.model))?;
     let mut out = Output::standard();
     for (line, text) in (1..).zip(texts(&options.texts)?) {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);

@@ -54,7 +54,7 @@ fn work(options: &Generate) -> Result<(), Failure> {
         let message = "--stop: found an empty text, which ends every text at once; give one that is to end it";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let shown = Shown::new(&options.show)?;
+    let shown = Shown::new(&options.show, Some(&options.model.model))?;
     let looking = shown.is_wanted();
     if options.slide && looking {
         let message = "--slide forgets the beginning of a text, of which a picture needs all; leave one of them out";

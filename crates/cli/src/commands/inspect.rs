@@ -22,7 +22,7 @@ use crate::{
 /// Inspects a trace file.
 ///
 /// # Errors
-/// A file that is not a trace, an entry that does not exist.
+/// A file that is not a trace, a trace without entries, an entry that does not exist.
 pub fn run(options: &Inspect) -> Result<(), Failure> {
     let (file, pictures) = (options.file.as_path(), &options.pictures);
     let stacks = options.rollout || options.flow;
@@ -32,8 +32,16 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
+    if pictures.subwords {
+        let message = "--subwords: subwords are described unless --words merges them; leave it out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let traces = regard_trace::read(file)?;
     let count = traces.len();
+    if count == 0 {
+        let path = file.to_owned();
+        return Err(CommandError::EmptyTrace { path }.into());
+    }
     if let Some(index) = options.index.filter(|index| !(1..=count).contains(index)) {
         return Err(CommandError::NoEntry {
             path: file.to_owned(),
@@ -176,14 +184,23 @@ fn described(map: &AttentionMap, quiet: bool) -> String {
         ));
         text.push_str(&columns(&table(map, &heads)));
     }
-    for head in &heads {
-        text.push_str(&visible(&report::describe(map, head)));
-        text.push('\n');
-    }
+    // Without the line and the table above them, sentences say themselves which map they are about.
+    let [of_head, of_map] = match quiet {
+        true => {
+            let (name, layer) = (map.name(), map.layer() + 1);
+            [format!("{name} "), format!("{name} layer {layer}: ")]
+        }
+        false => Default::default(),
+    };
+    let told = |head| format!("{of_head}{}", report::describe(map, head));
+    let mut lines: Vec<String> = heads.iter().map(told).collect();
     let uncovered = report::uncovered(map, &heads);
     if !uncovered.is_empty() {
         let names = report::named(map, &uncovered);
-        text.push_str(&visible(&format!("hardly looked at: {names}")));
+        lines.push(format!("{of_map}hardly looked at: {names}"));
+    }
+    for line in lines {
+        text.push_str(&visible(&line));
         text.push('\n');
     }
     text

@@ -15,7 +15,7 @@ use regard_train::{
     Registry,
     opened::{OpenedError, axis, expect_room},
     tasks::Translation,
-    text_to_text::{Query, TextToText, Wanted},
+    text_to_text::{Query, Wanted},
 };
 use regard_view::{choice::Pick, label::visible};
 use serde_json::json;
@@ -58,7 +58,9 @@ fn work(options: &LookText) -> Result<(), Failure> {
     if opened.is_seq2seq()? {
         let there = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
         expect_kind(choice.kind, &there)?;
-        let model = TextToText::read(opened, storage, "")?;
+        // What is given is not searched for.
+        let quiet = options.quiet || options.target.is_some();
+        let model = pretrained::text_to_text(opened, storage, "", quiet)?;
         let wanted = Wanted {
             kind: match choice.kind {
                 Pick::One(kind) => Some(kind),
@@ -175,7 +177,9 @@ fn read_long(options: &LookText, path: &Path) -> Result<(), Failure> {
     }
     let opened = pretrained::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
-        let model = TextToText::read(opened, storage, "")?;
+        // What is given is not searched for.
+        let quiet = options.quiet || options.target.is_some();
+        let model = pretrained::text_to_text(opened, storage, "", quiet)?;
         let [source, written] = model.read_and_written(&text, options.target.as_deref())?;
         let texts = model.texts(&source, &written)?;
         let kept = KeptLong::of_both(options, path, name, model.stacks(), texts)?;
@@ -293,6 +297,8 @@ impl<'a> KeptLong<'a> {
             }
         };
         output::expect_writable(&to)?;
+        let model = output::model_files(&options.model.model);
+        output::expect_apart(model.into_iter().chain([path.to_owned()]), [(&to, false)])?;
         let source = (path.file_name()).map_or_else(String::new, |name| name.display().to_string());
         let tokens = texts.tokens.len();
         let own = [0, attends.len().saturating_sub(2)].map(|at| attends[at].2);
@@ -400,7 +406,7 @@ fn show(options: &LookText, trace: &Trace, shown_head: Option<usize>) -> Result<
         }
     }
     out.flush()?;
-    let mut kept = Kept::new(&pictures, &options.trace)?;
+    let mut kept = Kept::new(&pictures, &options.trace, Some(&options.model.model))?;
     kept.push(1, 1, trace)?;
     kept.write()
 }

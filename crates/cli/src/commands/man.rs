@@ -16,7 +16,10 @@ use crate::{
 /// # Errors
 /// A command that does not exist, a folder that cannot be written.
 pub fn run(options: &Man) -> Result<(), Failure> {
-    let mut whole = CommandLine::command().disable_help_subcommand(true);
+    // `--version` tells of this machine, which no page is about.
+    let mut whole = CommandLine::command()
+        .disable_help_subcommand(true)
+        .long_version(env!("CARGO_PKG_VERSION"));
     // Gives the commands their full names, and the options that all have.
     whole.build();
     if let Some(folder) = &options.out {

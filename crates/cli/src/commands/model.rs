@@ -1,6 +1,6 @@
 //! `regard model`: describes a model, and writes it in another form.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::{module::Module, tensor::Device};
 use regard_models::{AnyGenerator, Objective};
@@ -32,22 +32,23 @@ use crate::{
 /// Whatever is wrong with the model, or a file that cannot be written.
 pub fn run(options: &ModelFile) -> Result<(), Failure> {
     let written = options.f16.iter().chain(&options.f32);
-    let models = options.path.iter();
-    let models: Vec<PathBuf> = models.flat_map(|path| output::model_files(path)).collect();
+    let model = options.path.iter().flat_map(output::model_files);
     output::expect_apart(
-        models.iter().chain(&options.familiarity),
+        model.chain(options.familiarity.clone()),
         written.map(|path| (path, false)),
     )?;
+    options.compute.run(None, |device| work(options, device))
+}
+
+fn work(options: &ModelFile, device: &Device) -> Result<(), Failure> {
     if let Some(path) = options.path.as_deref()
         && is_other(path, options)?
     {
         return Ok(());
     }
-    let device = Device::flex();
-    let (model, mut description) = models::open(options.path.as_deref(), &device)?;
+    let (model, mut description) = models::open(options.path.as_deref(), device)?;
     if let Some(recipe) = &options.familiarity {
-        let translator =
-            Translator::new(model.clone(), description.clone(), &device).looking(false);
+        let translator = Translator::new(model.clone(), description.clone(), device).looking(false);
         description.familiarity = Some(familiarity(&translator, recipe)?);
     }
     let written = write::<Translation>(options, &description.model, &model, &description)?;

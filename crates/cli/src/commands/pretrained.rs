@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use regard_kernels::matmul::Storage;
-use regard_models::pretrained::{Encoding, Heads, Input, Look, TextEncoder};
+use regard_models::pretrained::{Encoding, Heads, Input, Look, Pooling, TextEncoder};
 use regard_trace::Trace;
-use regard_train::opened::{Opened, TextModel, expect_room, input_of};
+use regard_train::{
+    TextToText,
+    opened::{Opened, TextModel, expect_room, input_of},
+};
 
 use crate::{
     devices,
@@ -31,6 +34,24 @@ pub fn model(opened: &Opened, storage: Option<Storage>, quiet: bool) -> Result<T
     let model = opened.model(storage)?;
     if let (false, Some(warning)) = (quiet, opened.tokenizer.without_rows()) {
         output::warn(&warning);
+    }
+    Ok(model)
+}
+
+/// Reads an encoder-decoder that has `prefix` in front of every text, with a warning of settings of its files that its search does not
+/// obey, unless `quiet`.
+///
+/// # Errors
+/// What is wrong with its files.
+pub fn text_to_text(
+    opened: Opened,
+    storage: Option<Storage>,
+    prefix: &str,
+    quiet: bool,
+) -> Result<TextToText, Failure> {
+    let model = TextToText::read(opened, storage, prefix)?;
+    if let Some(ignored) = model.ignored().filter(|_| !quiet) {
+        output::warn(&ignored);
     }
     Ok(model)
 }
@@ -81,6 +102,36 @@ impl Encoder {
             command,
         }
         .into()
+    }
+
+    /// How texts become vectors: behind the prompt of this name, or the default one.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or a name that no prompt of the model has.
+    pub fn pooling(&self, prompt: Option<&str>) -> Result<Pooling, Failure> {
+        let pooling = Pooling::open(&self.opened.path)?;
+        let Some(name) = prompt else {
+            return Ok(pooling);
+        };
+        let names: Vec<&str> = pooling.prompts().collect();
+        let problem = match names.is_empty() {
+            true => "the model has no prompts; leave --prompt out".to_owned(),
+            false => format!("no such prompt; expected one of {}", names.join(", ")),
+        };
+        let other = || Failure::Usage(format!("--prompt {name}: {problem}"));
+        pooling.with_prompt(name)?.ok_or_else(other)
+    }
+
+    /// Texts as tokens, as `pooling` reads them.
+    ///
+    /// # Errors
+    /// A tokenizer that fails.
+    pub fn encode_by(&self, pooling: &Pooling, texts: &[String]) -> Result<Vec<Encoding>, Failure> {
+        let tokenizer = &self.opened.tokenizer;
+        let each = texts
+            .iter()
+            .map(|text| Ok(pooling.encode(tokenizer, text)?));
+        each.collect()
     }
 
     /// Texts as tokens, with the model's special tokens around each.

@@ -12,7 +12,7 @@ use regard_serve::{
     serve,
 };
 use regard_train::{
-    Detector, ImageClassifier, Registry, TextToText, Translator,
+    Detector, ImageClassifier, Registry, Translator,
     tasks::{
         Captioning, Detection, ImageClassification, LanguageModelling, Translation, VisualQuestions,
     },
@@ -207,7 +207,8 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     }
     let opened = pretrained::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
-        let model = TextToText::read(opened, options.stored.storage(), "")?;
+        let storage = options.stored.storage();
+        let model = pretrained::text_to_text(opened, storage, "", options.quiet)?;
         return Ok(Box::new(asked::Translations::pretrained(name, model)));
     }
     let model = pretrained::model(&opened, options.stored.storage(), options.quiet)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regard_kernels::stack::Point;
-use regard_models::pretrained::{Encoding, InputError, Pooling, WordStates, cosine, occurrences};
+use regard_models::pretrained::{Encoding, InputError, WordStates, cosine, occurrences};
 use regard_trace::Trace;
 use regard_train::opened::{Opened, TextModel, input_of};
 use regard_view::{
@@ -47,7 +47,7 @@ fn work(options: &Similar) -> Result<(), Failure> {
         )));
     }
     let show = options.show();
-    let mut shown = Shown::new(&show)?;
+    let mut shown = Shown::new(&show, Some(&options.model.model))?;
     match &options.word {
         Some(word) => compare_word(options, &texts, word, &mut shown)?,
         None => compare_texts(options, &texts, &mut shown)?,
@@ -62,9 +62,16 @@ fn compare_texts(
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
     let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
-    let pooling = Pooling::open(&encoder.opened.path)?;
+    let pooling = encoder.pooling(options.prompt.as_deref())?;
     let (mut vectors, mut traces) = (vec![], vec![]);
-    let (whole, most) = (encoder.encode(texts)?, pooling.most_tokens(&encoder.model));
+    let whole = encoder.encode_by(&pooling, texts)?;
+    let most = pooling.most_tokens(&encoder.model);
+    let similarity = pooling.similarity();
+    if !options.quiet && similarity != "cosine" {
+        output::warn(&format!(
+            "the model compares vectors by {similarity} (similarity_fn_name of its config_sentence_transformers.json); these are cosines"
+        ));
+    }
     if !options.quiet {
         let longer = whole.iter().filter(|text| text.ids.len() > most).count();
         warn_of_longer(longer, texts.len(), most);

@@ -1,8 +1,10 @@
 //! `regard translate`: one line in, one line out, and what the model looked at.
 
-use std::path::PathBuf;
-
-use std::io::{self, IsTerminal};
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, IsTerminal},
+    path::Path,
+};
 
 use burn::tensor::Device;
 use regard_serve::{
@@ -16,6 +18,7 @@ use regard_train::{
 };
 use regard_view::{Heatmap, label::visible};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::pretrained;
 use crate::{
@@ -56,11 +59,11 @@ impl Model {
     fn open(options: &Translate, device: &Device) -> Result<Self, Failure> {
         if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
             let prefix = options.prefix.as_deref().unwrap_or_default();
-            let storage = options.weights.storage();
-            let model = TextToText::read(pretrained::find(&name, options.quiet)?, storage, prefix)?;
-            if let Some(ignored) = model.ignored().filter(|_| !options.quiet) {
-                output::warn(&ignored);
-            }
+            let (storage, quiet) = (options.weights.storage(), options.quiet);
+            let opened = pretrained::find(&name, quiet)?;
+            let folder = opened.path.clone();
+            let model = pretrained::text_to_text(opened, storage, prefix, quiet)?;
+            ranks::expect_same([folder], &options.text)?;
             return Ok(Self::Pretrained(Box::new(model)));
         }
         for (option, given) in [
@@ -74,6 +77,8 @@ impl Model {
             }
         }
         let (model, description) = models::open(options.model.as_deref(), device)?;
+        // Lines of files are read by rank 0 for all.
+        ranks::expect_same(options.model.clone(), &options.text)?;
         let translator = Translator::new(model, description, device);
         Ok(Self::Own(Box::new(translator)))
     }
@@ -92,7 +97,7 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     let mut settings = options.search.over(&model.settings());
     match (&model, options.search.max_length()) {
         (Model::Own(translator), _) => {
-            models::expect_room(&translator.description().model, &settings)?;
+            models::expect_search(&translator.description().model, &options.search, &settings)?;
         }
         (Model::Pretrained(_), Some(longest)) => {
             settings.max_length = TextToText::at_most(longest);
@@ -388,6 +393,27 @@ struct JsonMap {
     weights: Vec<Vec<f32>>,
 }
 
+/// Refuses to go on with a file in another form: with lines of text by `json`, or with those of `--json` without it.
+fn expect_form(path: &Path, json: bool) -> Result<(), Failure> {
+    let mut line = vec![];
+    let first = |file: File| BufReader::new(file).read_until(b'\n', &mut line);
+    let read = File::open(path).and_then(first);
+    // What is not there, or has no whole line, is begun anew; what cannot be read is told as it is opened for writing.
+    if !ranks::is_first() || read.is_err() || !line.ends_with(b"\n") {
+        return Ok(());
+    }
+    let found = serde_json::from_slice::<Value>(&line);
+    let (holds, advice) = match found.is_ok_and(|found| found["translations"].is_array()) {
+        is_json if is_json == json => return Ok(()),
+        true => ("lines of JSON", "add --json"),
+        false => ("lines of text", "leave --json out"),
+    };
+    Err(Failure::Usage(format!(
+        "--resume: {} holds {holds}, which others would be mixed with; {advice}, or name another --output",
+        path.display()
+    )))
+}
+
 impl<'a> Writer<'a> {
     /// Also how many lines were written before.
     fn new(options: &'a Translate) -> Result<(Self, usize), Failure> {
@@ -404,16 +430,16 @@ impl<'a> Writer<'a> {
             let message = "--resume needs a line of output for each line of input; leave --n-best and --attention out, or add --json";
             return Err(Failure::Usage(message.to_owned()));
         }
-        let kept = Kept::new(pictures, &options.trace)?;
-        let model = options
-            .model
-            .iter()
-            .flat_map(|model| output::model_files(model));
-        let read: Vec<PathBuf> = model.chain(options.input.clone()).collect();
-        output::expect_apart(&read, options.output.iter().map(|path| (path, false)))?;
-        kept.expect_apart(read.iter().chain(&options.output), true)?;
+        let kept = Kept::new(pictures, &options.trace, options.model.as_ref())?;
+        let model = options.model.iter().flat_map(output::model_files);
+        let written = options.output.iter().map(|path| (path, false));
+        output::expect_apart(model.chain(options.input.clone()), written)?;
+        kept.expect_apart(options.input.iter().chain(&options.output), true)?;
         let (output, done) = match &options.output {
-            Some(path) if options.resume => Output::resumed(path)?,
+            Some(path) if options.resume => {
+                expect_form(path, options.json)?;
+                Output::resumed(path)?
+            }
             path => (Output::open(path.as_deref())?, 0),
         };
         let writer = Self {

@@ -13,7 +13,7 @@ use crate::{
 /// Shows a trace file.
 ///
 /// # Errors
-/// A file that is not a trace, an entry that does not exist, a picture that cannot be written.
+/// A file that is not a trace, a trace without entries, an entry that does not exist, a picture that cannot be written.
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
     expect_apart(pictures, &None, [&options.file], false)?;
@@ -31,6 +31,10 @@ pub fn run(options: &View) -> Result<(), Failure> {
             "a page of --html has all maps; --map, --layer and --head say what --png, --svg and the terminal show"
                 .to_owned(),
         ));
+    }
+    if traces.is_empty() {
+        let path = options.file.clone();
+        return Err(CommandError::EmptyTrace { path }.into());
     }
     let count = traces.len();
     let mut entries: Vec<Entry> = traces

@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::OnceLock};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, inside, refused, regard, run, stderr, stdout, text, trained};
+use crate::{file, inside, refused, refused_command, regard, run, stderr, stdout, text, trained};
 
 /// Sentences whose label follows from one word.
 fn sentences(count: usize) -> String {
@@ -207,4 +207,42 @@ fn the_tasks_are_not_mixed_up() {
         shown.lines().nth(1).unwrap().starts_with("  0 ("),
         "{shown}"
     );
+}
+
+#[test]
+fn sentences_that_are_cut_are_counted() {
+    let (folder, model) = (tempdir().unwrap(), classifier());
+    let long = "very ".repeat(150);
+    let labelled = format!("{long}good\t1\na good film\t1\n");
+    let labelled = file(folder.path(), "long.tsv", labelled);
+    let evaluate = ["evaluate", "--model", model, "--labelled", &labelled];
+    let told = stderr(&run(evaluate).success());
+    let expected = "1 of 2 sentences have more than 100 tokens; only their start is read";
+    assert_eq!(told.matches(expected).count(), 1, "{told}");
+    let mut quiet = regard();
+    let quiet = quiet.args(evaluate).args(["--quiet", "--json"]);
+    let quiet = quiet.assert().success();
+    assert!(!stderr(&quiet).contains("warning"), "{}", stderr(&quiet));
+    let report: Value = serde_json::from_str(&stdout(&quiet)).unwrap();
+    assert_eq!(report["classifiers"][0]["cut"], 1);
+}
+
+#[test]
+fn options_of_translations_are_not_for_classifiers() {
+    let (folder, model) = (tempdir().unwrap(), classifier());
+    let (output, argument) = inside(folder.path(), "labels.txt");
+    fs::write(&output, "1\n").unwrap();
+    for more in [
+        ["--resume", "--output", &argument].as_slice(),
+        &["--hypotheses", &argument],
+        &["--tokenizer", "char"],
+        &["--smoothing", "none"],
+        &["--seed", "3"],
+        &["--beam", "3"],
+    ] {
+        let mut command = regard();
+        command.args(["evaluate", "--model", model, "--split", "test"]);
+        refused_command(command.args(more), 2, [more[0], "leave it out"]);
+    }
+    assert_eq!(fs::read_to_string(&output).unwrap(), "1\n");
 }

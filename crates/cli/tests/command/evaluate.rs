@@ -5,7 +5,7 @@ use std::{fs, io::Write, path::Path};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::{file, inside, refused, regard, run, stderr, stdout, trained};
+use crate::{file, inside, refused, refused_command, regard, run, stderr, stdout, trained};
 
 const REFERENCES: &str = "\
 Ein Mann in einem roten Hemd fährt Fahrrad.
@@ -214,7 +214,7 @@ fn scores_by_length_are_a_table_and_a_picture() {
     assert!(fs::read(png).unwrap().starts_with(b"\x89PNG"));
     let several = [&common[..], &pictures, &["-m", "bleu", "chrf"]].concat();
     let mut command = regard();
-    crate::refused_command(command.arg("evaluate").args(several), 2, ["one metric"]);
+    refused_command(command.arg("evaluate").args(several), 2, ["one metric"]);
     let (picture, argument) = inside(files.folder.path(), "perfect.svg");
     let references = &files.references;
     let perfect = ["-r", references, "-s", references, "-i", references];
@@ -424,4 +424,61 @@ fn words_that_differ_from_the_gold_standards_are_told() {
         &short,
     ];
     refused(arguments, 1, [&references, &short, "1", "2"]);
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let files = files();
+    let alignment = file(files.folder.path(), "alignment", "0-0\n");
+    let texts = ["-r", &files.references, "-i", &files.one];
+    let aligned = ["--alignments", &alignment, "--gold", &alignment];
+    for (given, more, said) in [
+        (&texts, ["--beam", "3"].as_slice(), "--beam is for models"),
+        (&texts, &["--seed", "3"], "--seed says how --confidence"),
+        (
+            &texts,
+            &["--resamples", "10"],
+            "--resamples says how --confidence",
+        ),
+        (
+            &texts,
+            &["-m", "chrf", "--tokenizer", "char"],
+            "--tokenizer is an option of BLEU",
+        ),
+        (
+            &texts,
+            &["-m", "chrf", "--smoothing", "none"],
+            "--smoothing is an option of BLEU",
+        ),
+        (
+            &texts,
+            &["--least-sentences", "2"],
+            "--least-sentences, --svg, --png and --html show scores by length",
+        ),
+        (
+            &texts,
+            &["--weights", "f16"],
+            "--weights is for language models",
+        ),
+        (
+            &aligned,
+            &["-m", "chrf"],
+            "--metric is for scores of translations",
+        ),
+        (
+            &aligned,
+            &["-r", &files.references],
+            "--references is for scores of translations",
+        ),
+        (&aligned, &["-o", "x"], "--output holds what models write"),
+        (&aligned, &["--beam", "3"], "--beam is for models"),
+    ] {
+        let mut command = regard();
+        command.arg("evaluate").args(given).args(more);
+        refused_command(&mut command, 2, [said]);
+    }
+    // Where they have an effect they are taken.
+    let taken = ["--confidence", "--seed", "3", "--resamples", "10", "-b"];
+    evaluated(&[&texts[..], &taken].concat());
+    evaluated(&[&texts[..], &["-m", "chrf", "bleu", "--tokenizer", "char"]].concat());
 }

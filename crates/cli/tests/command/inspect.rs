@@ -68,6 +68,14 @@ fn heads_are_told_in_numbers_and_words() {
         !quiet.contains("entropy") && quiet.contains("a sink"),
         "{quiet}"
     );
+    // Each line says which map it is about.
+    for part in [
+        "encoder.self layer 1 head 1: 94 % on `<s>`, a sink",
+        "encoder.self layer 2 head 1: ",
+        "decoder.cross layer 1: hardly looked at: ",
+    ] {
+        assert!(quiet.contains(part), "{part:?} is not in: {quiet}");
+    }
 }
 
 #[test]
@@ -212,4 +220,16 @@ fn what_cannot_be_inspected_is_refused() {
     let (_, none) = inside(folder.path(), "none");
     refused(["inspect", &none], 1, [&none]);
     refused(["inspect"], 2, ["TRACE"]);
+    refused(
+        ["inspect", &file, "--subwords"],
+        2,
+        ["--subwords", "--words"],
+    );
+    // What a command writes that was given no text.
+    let (path, empty) = inside(folder.path(), "empty.safetensors");
+    regard_trace::write(&path, &[]).unwrap();
+    let (_, html) = inside(folder.path(), "empty.html");
+    refused(["inspect", &empty], 1, [&empty, "the trace is empty"]);
+    refused(["view", &empty], 1, [&empty, "the trace is empty"]);
+    refused(["view", &empty, "--html", &html], 1, ["the trace is empty"]);
 }

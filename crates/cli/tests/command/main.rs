@@ -341,6 +341,30 @@ fn a_wrong_command_line_is_told_from_a_failure() {
         2,
         ["--resamples", "from 1 to 10000000"],
     );
+    for (arguments, expected) in [
+        (
+            ["translate", "--no-repeat-ngram", "x"],
+            "a whole number of at least 0",
+        ),
+        (
+            ["translate", "--threads", "x"],
+            "a whole number of at least 1",
+        ),
+        (["evaluate", "--seed", "x"], "a whole number of at least 0"),
+        (
+            ["evaluate", "--digits", "16"],
+            "a whole number from 0 to 15",
+        ),
+        (
+            ["experiment", "--seeds", "x"],
+            "a whole number from 2 to 100",
+        ),
+        (["view", "--index", "x"], "a whole number of at least 0"),
+        (["serve", "--listen", "x"], "an address with a port"),
+    ] {
+        let value = format!("invalid value '{}'", arguments[2]);
+        refused(arguments, 2, [&value, &format!("expected {expected}")]);
+    }
 }
 
 #[test]

@@ -491,6 +491,43 @@ fn a_long_text_of_several_is_named() {
     );
 }
 
+/// What is written does not take the place of the model that is read, whose folder is named.
+#[test]
+fn outputs_spare_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reads, writes) = (model("bert", folder.path()), model("gpt2", folder.path()));
+    let text = folder.path().join("text.txt");
+    fs::write(&text, "w1 w2 w3").unwrap();
+    let text = text.to_str().unwrap();
+    for (command, folder, file, more) in [
+        (
+            "generate",
+            &writes,
+            "model.safetensors",
+            ["w1", "--trace"].as_slice(),
+        ),
+        ("look", &writes, "config.json", &["w1", "--html"]),
+        (
+            "look",
+            &writes,
+            "model.safetensors",
+            &["--long", text, "--trace"],
+        ),
+        ("embed", &reads, "tokenizer.json", &["w1", "--output"]),
+        ("fill", &reads, "config.json", &["w1 [MASK]", "--svg"]),
+    ] {
+        let file = Path::new(folder).join(file);
+        let whole = fs::read(&file).unwrap();
+        let mut regard = regard();
+        regard
+            .args([command, "--model", folder])
+            .args(more)
+            .arg(&file);
+        refused_command(&mut regard, 2, ["would be lost"]);
+        assert!(fs::read(&file).unwrap() == whole, "{command}");
+    }
+}
+
 #[test]
 fn longformers_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -815,4 +852,26 @@ fn what_cannot_be_done_is_said() {
     assert!(error.contains("no/such-model"), "{error}");
     let error = said(&["generate", "--model", &writes, "--top-p", "2", "w1"], 2);
     assert!(error.contains("top_p"), "{error}");
+}
+
+/// What is not obeyed matters where a text is searched for, not where it is given.
+#[test]
+fn a_search_says_what_it_does_not_obey() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("marian", folder.path());
+    let generation = Path::new(&model).join("generation_config.json");
+    fs::write(generation, json!({"do_sample": true}).to_string()).unwrap();
+    for (command, more, warned) in [
+        ("translate", [].as_slice(), true),
+        ("translate", &["--quiet"], false),
+        ("look", &[], true),
+        ("look", &["--target", "w2 w7"], false),
+        ("look", &["--quiet"], false),
+    ] {
+        let mut regard = regard();
+        regard.args([command, "--model", &model, "w1 w2"]);
+        let told = stderr(&regard.args(more).assert().success());
+        let found = told.contains("do_sample of its files are not obeyed");
+        assert_eq!(found, warned, "{command} {more:?}: {told}");
+    }
 }

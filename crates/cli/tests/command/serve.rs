@@ -322,6 +322,14 @@ steps = 30
     let hidden =
         json!([{"map": "self", "layer": 1, "head": 0, "change": {"hide": {"query": 8, "key": 8}}}]);
     assert!((ask(hidden) - as_it_is).abs() > 1e-7);
+    let unknown = json!([{"map": "encoder.self", "layer": 0, "head": 0, "change": "off"}]);
+    let unknown = json!({"text": "the cat s", "ablation": unknown}).to_string();
+    let (head, told) = served.posted("/api/look", unknown.as_bytes());
+    assert!(head.starts_with("HTTP/1.1 422"), "{head}{told}");
+    assert_eq!(
+        told["error"],
+        "there is no attention \"encoder.self\"; expected one of self"
+    );
     // The view of one query has the weights of the trace, with this weight hidden.
     let traces = served.get("/api/traces");
     let id = traces["traces"].as_array().unwrap().last().unwrap()["id"]

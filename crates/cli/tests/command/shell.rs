@@ -57,6 +57,10 @@ fn every_command_has_a_manual_page() {
         page.contains("SUBCOMMANDS") && page.contains("translate"),
         "{page}"
     );
+    // The same on every machine.
+    let (_, version) = page.split_once(".SH VERSION\n").unwrap();
+    let plain = format!("v{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(version.lines().collect::<Vec<_>>(), [plain]);
     assert_eq!(stdout(&run(["man"]).success()), page);
     refused(["man", "fly"], 2, ["fly", "translate"]);
     refused(["man", "translate", "--out", &pages], 2, ["--out"]);

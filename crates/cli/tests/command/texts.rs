@@ -270,6 +270,74 @@ fn vectors_are_those_of_sentence_transformers() {
     }
 }
 
+/// The prompts beside a model, against numbers of sentence-transformers.
+#[test]
+fn texts_stand_behind_a_prompt() {
+    let folder = tempdir().unwrap();
+    let model = model("bert-sentence", folder.path());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/sentence");
+    fs::create_dir(Path::new(&model).join("1_Pooling")).unwrap();
+    for name in [
+        "modules.json",
+        "sentence_bert_config.json",
+        "config_sentence_transformers.json",
+        "tokenizer_config.json",
+        "tokenizer.json",
+        "1_Pooling/config.json",
+    ] {
+        let to = Path::new(&model).join(name);
+        fs::copy(golden.join("left-out").join(name), to).unwrap();
+    }
+    let golden: Value =
+        serde_json::from_slice(&fs::read(golden.join("reading.json")).unwrap()).unwrap();
+    let texts = golden["texts"].as_array().unwrap().iter();
+    let texts: Vec<&str> = texts.map(|text| text.as_str().unwrap()).collect();
+    let vectors = golden["cases"]["left-out"]["vectors"].as_object().unwrap();
+    for (prompt, vectors) in vectors {
+        let mut command = regard();
+        command.args(["embed", "--quiet", "--model", &model]);
+        if !prompt.is_empty() {
+            command.args(["--prompt", prompt]);
+        }
+        let done = command.args(&texts).assert().success();
+        for (line, expected) in stdout(&done).lines().zip(vectors.as_array().unwrap()) {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let (found, expected) = (&line["vector"], expected.as_array().unwrap());
+            assert_eq!(found.as_array().unwrap().len(), expected.len());
+            for (place, expected) in expected.iter().enumerate() {
+                let (found, expected) = (found[place].as_f64(), expected.as_f64());
+                let difference = (found.unwrap() - expected.unwrap()).abs();
+                assert!(difference < 1e-3, "{prompt}: {found:?} {expected:?}");
+            }
+        }
+    }
+    let done = run(["similar", "--model", &model, "a bank", "the bank"]).success();
+    let told = "compares vectors by manhattan";
+    assert!(stderr(&done).contains(told), "{}", stderr(&done));
+    let done = run(["similar", "--quiet", "--model", &model, "a", "the"]).success();
+    assert!(!stderr(&done).contains(told), "{}", stderr(&done));
+    for command in ["embed", "similar"] {
+        refused(
+            [command, "--model", &model, "--prompt", "other", "a", "b"],
+            2,
+            ["--prompt other", "expected one of document, passage, query"],
+        );
+    }
+    fs::remove_file(Path::new(&model).join("config_sentence_transformers.json")).unwrap();
+    refused(
+        ["embed", "--model", &model, "--prompt", "query", "a"],
+        2,
+        ["the model has no prompts"],
+    );
+    refused(
+        [
+            "similar", "--model", &model, "--prompt", "query", "--word", "a", "a", "a b",
+        ],
+        2,
+        ["--word"],
+    );
+}
+
 #[test]
 fn texts_and_words_are_compared() {
     let folder = tempdir().unwrap();
@@ -422,6 +490,12 @@ fn a_language_model_is_scored_on_a_text() {
     );
     wrong(&["--svg", &png], ["--free-running", "picture"]);
     wrong(&["--source", &book], ["--source", "--text"]);
+    wrong(&["--metric", "chrf"], ["--metric is for", "perplexity"]);
+    wrong(&["--beam", "2"], ["--beam is for", "perplexity"]);
+    wrong(
+        &["--free-running", "4", "--score-only"],
+        ["--free-running", "--score-only"],
+    );
     // Without a token in front the first one of the text is not scored, and its bytes do not count.
     let elsewhere = tempdir().unwrap();
     let words = pretrained::model("gpt2", elsewhere.path());

@@ -303,6 +303,22 @@ fn a_folder_is_not_overwritten_and_nothing_is_not_resumed() {
     );
 }
 
+/// A recipe of one's own in the folder of the run is not lost, not even the one that is trained.
+#[test]
+fn a_recipe_in_the_folder_is_not_replaced() {
+    let folder = tempdir().unwrap();
+    let own = format!("# Mine.\n{RECIPE}");
+    let recipe = file(folder.path(), "recipe.toml", &own);
+    let folder_argument = text(folder.path());
+    refused(
+        ["train", &recipe, "--folder", &folder_argument],
+        1,
+        ["would be replaced", "another folder", &recipe],
+    );
+    assert_eq!(fs::read_to_string(&recipe).unwrap(), own);
+    assert!(!folder.path().join("metrics.jsonl").exists());
+}
+
 #[test]
 fn every_model_trains_and_translates() {
     let folder = tempdir().unwrap();

@@ -336,3 +336,82 @@ fn translations_do_not_take_the_place_of_their_source() {
     }
     assert!(fs::read(&model).unwrap() == whole);
 }
+
+#[test]
+fn the_coverage_penalty_needs_attention() {
+    let folder = tempdir().unwrap();
+    let recipe = r#"
+        [model]
+        kind = "seq2seq"
+        embedding = 8
+        hidden = 8
+        maxout = 8
+        [data.synthetic]
+        task = "reverse"
+        symbols = 4
+        min_length = 2
+        max_length = 4
+        sentences = 32
+        valid_sentences = 4
+        test_sentences = 4
+        [training]
+        steps = 1
+    "#;
+    let recipe = file(folder.path(), "none.toml", recipe);
+    let (_, model) = inside(folder.path(), "run");
+    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    let said = ["--coverage-penalty 0.2", "kind seq2seq", "leave it out"];
+    let translate = ["translate", "--quiet", "--model", &model, "a b"];
+    let evaluate = ["evaluate", "--quiet", "--model", &model, "--split", "test"];
+    for arguments in [&translate[..], &evaluate] {
+        let with = |penalty: &str| {
+            let mut command = regard();
+            command
+                .args(arguments)
+                .args(["--coverage-penalty", penalty]);
+            command
+        };
+        refused_command(&mut with("0.2"), 2, said);
+        with("0").assert().success();
+    }
+    piped("a b c\n", &["--coverage-penalty", "0.2"]);
+}
+
+#[test]
+fn an_output_in_another_form_is_not_resumed() {
+    let folder = tempdir().unwrap();
+    let input = file(folder.path(), "in", "a b c\nf e\n");
+    let translate = |output: &str, more: &[&str]| {
+        let mut command = regard();
+        command.args(["translate", "--model", trained(), "--quiet"]);
+        command.args(["--input", &input, "--output", output]);
+        command.args(more);
+        command
+    };
+    let [(lines, as_lines), (json, as_json)] =
+        ["lines", "json"].map(|name| inside(folder.path(), name));
+    translate(&as_lines, &[]).assert().success();
+    translate(&as_json, &["--json"]).assert().success();
+    let whole = [&lines, &json].map(|path| fs::read_to_string(path).unwrap());
+    refused_command(
+        &mut translate(&as_lines, &["--resume", "--json"]),
+        2,
+        [&as_lines, "holds lines of text", "leave --json out"],
+    );
+    refused_command(
+        &mut translate(&as_json, &["--resume"]),
+        2,
+        [&as_json, "holds lines of JSON", "add --json"],
+    );
+    for (path, argument, more, whole) in [
+        (&lines, &as_lines, ["--resume"].as_slice(), &whole[0]),
+        (&json, &as_json, &["--resume", "--json"], &whole[1]),
+    ] {
+        assert_eq!(&fs::read_to_string(path).unwrap(), whole);
+        // The first line stays, and the rest of the second is cut off and made anew.
+        fs::write(path, &whole[..whole.len() - 2]).unwrap();
+        translate(argument, more).assert().success();
+        let (first, made) = (whole.lines().next(), fs::read_to_string(path).unwrap());
+        assert_eq!((made.lines().next(), made.lines().count()), (first, 2));
+    }
+}

@@ -100,6 +100,10 @@ fn familiarity_is_measured_on_the_data_of_a_recipe() {
         &recipe,
         "--f32",
         &model,
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
     ])
     .success();
     assert!(about(&model).contains("warns         of sentences"));

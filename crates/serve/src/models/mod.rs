@@ -104,6 +104,16 @@ fn product(map: &str, layer: usize, weights: &WeightGradients) -> GradientMap {
     }
 }
 
+/// Which of the kinds `there` the map of this name is.
+fn kind_of(map: &str, there: &[Kind]) -> Result<Kind, String> {
+    let found = there.iter().find(|kind| kind.name() == map);
+    found.copied().ok_or_else(|| {
+        let known: Vec<&str> = there.iter().map(|kind| kind.name()).collect();
+        let known = known.join(", ");
+        format!("there is no attention {map:?}; expected one of {known}")
+    })
+}
+
 fn no_query() -> String {
     "the model has no such query".to_owned()
 }

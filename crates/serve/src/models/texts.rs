@@ -15,7 +15,7 @@ use regard_models::{
 use regard_trace::Kind;
 use regard_train::opened::{Opened, TextModel, input_of};
 
-use super::{LISTED, Told, answered, best_of, generation, no_query, products, sentence};
+use super::{LISTED, Told, answered, best_of, generation, kind_of, no_query, products, sentence};
 use crate::{
     Ablation, Continuation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
 };
@@ -114,13 +114,16 @@ impl Texts {
 
     /// Changes these heads, and no others.
     fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
-        let changed = ablation.heads.iter().map(|one| ChangedHead {
-            layer: one.layer,
-            cross: false,
-            head: one.head,
-            change: (&one.change).into(),
+        let changed = ablation.heads.iter().map(|one| {
+            kind_of(&one.map, &[Kind::SelfAttention])?;
+            Ok(ChangedHead {
+                layer: one.layer,
+                cross: false,
+                head: one.head,
+                change: (&one.change).into(),
+            })
         });
-        let changed: Vec<ChangedHead> = changed.collect();
+        let changed = changed.collect::<Result<Vec<ChangedHead>, String>>()?;
         match self.model.stack_mut() {
             Some(stack) => stack.change_heads(changed).map_err(sentence),
             None => Ok(()),
@@ -298,6 +301,7 @@ impl Model for Texts {
         ablation: &Ablation,
         place: &QueryPlace,
     ) -> Result<QueryKeys, String> {
+        kind_of(&place.map, &[Kind::SelfAttention])?;
         self.change(ablation)?;
         let encoded = self.read(input).map_err(sentence)?.encoded;
         let mut observer = QueryObserver::new(place.layer, false, place.head, place.query);

@@ -7,7 +7,7 @@ use regard_train::{
     TextToText, Translator, recipe::Translation as Settings, translator::Translation,
 };
 
-use super::{generation, hypotheses, listed, no_query, products, sentence};
+use super::{generation, hypotheses, kind_of, listed, no_query, products, sentence};
 use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// What translates: its search, and its heads, which can be changed and observed.
@@ -123,6 +123,9 @@ impl Translates for TextToText {
     }
 }
 
+/// The attention that a translator has.
+const KINDS: [Kind; 3] = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
+
 /// Translates a text, or rewrites it.
 pub struct Translations {
     name: String,
@@ -154,12 +157,7 @@ impl Translations {
     fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
         let (mut encoder, mut decoder) = (vec![], vec![]);
         for one in &ablation.heads {
-            const KINDS: [Kind; 3] = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
-            let kind = KINDS.into_iter().find(|kind| kind.name() == one.map);
-            let kind = kind.ok_or_else(|| {
-                let known = KINDS.map(|kind| kind.name()).join(", ");
-                format!("{:?}: expected one of {known}", one.map)
-            })?;
+            let kind = kind_of(&one.map, &KINDS)?;
             let changed = ChangedHead {
                 layer: one.layer,
                 cross: kind == Kind::Cross,
@@ -214,9 +212,7 @@ impl Model for Translations {
         place: &QueryPlace,
     ) -> Result<QueryKeys, String> {
         self.change(ablation)?;
-        let kinds = [Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross];
-        let kind = kinds.into_iter().find(|kind| kind.name() == place.map);
-        let kind = kind.ok_or_else(|| format!("there is no attention {:?}", place.map))?;
+        let kind = kind_of(&place.map, &KINDS)?;
         let at = [place.layer, place.head, place.query];
         let found = (self.translator).query(&input.text, place.rank, kind, at);
         found?.ok_or_else(no_query)

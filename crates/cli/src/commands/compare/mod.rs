@@ -45,7 +45,7 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
     if !registry.serves::<Translation>(recipe) && options.lengths.asked() {
         let does = registry.does(recipe);
         return Err(Failure::Usage(format!(
-            "--buckets, --svg, --png and --html show translations by length; a model of these recipes {does}"
+            "--buckets, --least-sentences, --svg, --png and --html show translations by length; a model of these recipes {does}"
         )));
     }
     allocator::keep_freed_memory();

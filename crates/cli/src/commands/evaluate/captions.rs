@@ -11,7 +11,7 @@ use regard_train::{
 };
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_translation, recipe_of};
+use super::{Scored, expect_no_translation, expect_same, recipe_of};
 use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
@@ -85,6 +85,7 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure
     for (index, named) in options.model.iter().enumerate() {
         let captioner = Registry::default().captioner(&named.path, device)?;
         let images = images(&captioner, &named.path, split)?;
+        expect_same(options, Some(&*named.path), [images.len().to_string()])?;
         let settings = options.search.over(captioner.settings());
         let judged = captioner.judge(&images, usize::MAX, &settings, ranks::all())?;
         if let Some(path) = options.output.get(index) {

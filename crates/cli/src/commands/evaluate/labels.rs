@@ -9,7 +9,7 @@ use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_images::{
     Image,
-    data::{Broken, Dataset, Example},
+    data::{Broken, Dataset, Example, Source},
 };
 use regard_train::{
     ImageClassifier, Registry,
@@ -20,7 +20,7 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::{Scored, expect_no_translation, recipe_of};
+use super::{Scored, expect_no_search, expect_no_translation, expect_same, recipe_of};
 use crate::{
     arguments::{Evaluate, Named, Part},
     failure::{CommandError, Failure},
@@ -43,7 +43,9 @@ fn is_classifier(path: &Path) -> bool {
 /// # Errors
 /// Options that lack something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
-    expect_no_translation(options, "a classifier is scored by its accuracy")?;
+    let why = "a classifier is scored by its accuracy on --labelled PATH or --split";
+    expect_no_translation(options, why)?;
+    expect_no_search(options, why)?;
     output::print(&print(&judge(options)?, options)?)
 }
 
@@ -87,8 +89,12 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             truth,
             labels,
             noun,
+            cut,
         } = match registry.holds::<ImageClassification>(&named.path) {
-            true => of_images(options, registry.image_classifier(&named.path, device)?)?,
+            true => {
+                let classifier = registry.image_classifier(&named.path, device)?;
+                of_images(options, &named.path, classifier)?
+            }
             false => of_sentences(options, &named.path, device)?,
         };
         if let Some(path) = options.output.get(index) {
@@ -98,12 +104,20 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             }
             output.flush()?;
         }
+        if let Some((count @ 1.., most)) = cut.filter(|_| !options.quiet) {
+            output::warn(&format!(
+                "{}: {count} of {} sentences have more than {most} tokens; only their start is read",
+                named.name,
+                truth.len()
+            ));
+        }
         judged.push(Judged {
             named,
             right: found.iter().zip(&truth).map(|(a, b)| a == b).collect(),
             accuracy: Accuracy::of(&found, &truth, labels.len()),
             labels,
             noun,
+            cut: cut.map(|(count, _)| count),
         });
     }
     Ok(judged)
@@ -116,6 +130,8 @@ struct Predictions {
     labels: Vec<String>,
     /// What is classified, in the plural.
     noun: &'static str,
+    /// Of sentences: how many were cut, and the most tokens that are read of one.
+    cut: Option<(usize, usize)>,
 }
 
 fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Predictions, Failure> {
@@ -130,24 +146,33 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
                 .flatten())
         })?,
     };
+    expect_same(options, Some(model), text.sentences())?;
     let labels = classifier.description().labels.clone();
     let truth = text.classes(&labels)?;
     let found = ranks::all().spread(text.sentences(), |_, own| -> Result<_, Failure> {
         let found = classifier.classify(own)?;
-        Ok(found.iter().map(|one| one.class).collect())
+        let told = found.iter().map(|one| (one.class, one.cut_from.is_some()));
+        Ok(told.collect::<Vec<(usize, bool)>>())
     })?;
+    let (found, cut): (Vec<usize>, Vec<bool>) = found.into_iter().unzip();
+    let count = cut.into_iter().filter(|&cut| cut).count();
     Ok(Predictions {
         found,
         truth,
         labels,
         noun: "sentences",
+        cut: Some((count, classifier.description().max_tokens)),
     })
 }
 
 /// Images that are decoded and classified together.
 const AT_ONCE: usize = 100;
 
-fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predictions, Failure> {
+fn of_images(
+    options: &Evaluate,
+    model: &Path,
+    classifier: ImageClassifier,
+) -> Result<Predictions, Failure> {
     let description = classifier.description();
     let labels = description.labels.clone();
     let read = |path: &Path| read_images(path, true, Some(&labels));
@@ -162,6 +187,7 @@ fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predicti
             })
         })?,
     };
+    expect_same(options, Some(model), dataset.examples.iter().map(known))?;
     let decoding = description.preparation.decoding();
     let image = |example: &Example| match example.image(&decoding) {
         Err(error) if broken == Broken::Skip && error.is_broken_image() => Ok(None),
@@ -190,7 +216,16 @@ fn of_images(options: &Evaluate, classifier: ImageClassifier) -> Result<Predicti
         truth,
         labels,
         noun: "images",
+        cut: None,
     })
+}
+
+/// What is known of an example before its image is opened: the file's name, or the pixels.
+fn known(example: &Example) -> &[u8] {
+    match &example.source {
+        Source::File(path) => path.file_name().unwrap_or_default().as_encoded_bytes(),
+        Source::Pixels(image) => image.pixels(),
+    }
 }
 
 /// A classifier and its accuracy.
@@ -201,6 +236,8 @@ struct Judged<'a> {
     accuracy: Accuracy,
     labels: Vec<String>,
     noun: &'static str,
+    /// Of sentences: how many were cut.
+    cut: Option<usize>,
 }
 
 /// What `read` finds of a part in the recipe of the first model; the error is `missing` if the recipe names no such data.
@@ -260,7 +297,7 @@ impl Judged<'_> {
         let confusion: Vec<&[usize]> = (0..self.labels.len())
             .map(|class| self.accuracy.confusion(class))
             .collect();
-        json!({
+        let mut found = json!({
             "name": self.named.name,
             "accuracy": self.accuracy.share(),
             "correct": self.accuracy.correct,
@@ -268,6 +305,10 @@ impl Judged<'_> {
             "confidence_95": [low, high],
             "labels": self.labels,
             "confusion": confusion,
-        })
+        });
+        if let Some(cut) = self.cut {
+            found["cut"] = json!(cut);
+        }
+        found
     }
 }

@@ -28,12 +28,15 @@ use regard_evaluate::{
     Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
 use regard_train::{Registry, model_file, tasks::LanguageModelling};
+use regard_view::label::visible;
 use serde_json::Value;
 
 use crate::{
     arguments::{Evaluate, MetricName, Named},
     failure::{CommandError, Failure},
-    input, output,
+    input,
+    output::{self, Output},
+    ranks,
 };
 use data::Data;
 pub use lengths::{chart as length_chart, draw as draw_lengths};
@@ -58,9 +61,14 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             )));
         }
     }
+    if options.language.stored.storage().is_some() {
+        return Err(Failure::Usage(
+            "--weights is for language models; give --text FILE, or leave it out".to_owned(),
+        ));
+    }
     if options.lengths.asked() && !options.by_length {
         return Err(Failure::Usage(
-            "--buckets, --svg, --png and --html show scores by length; give --by-length too"
+            "--buckets, --least-sentences, --svg, --png and --html show scores by length; give --by-length too"
                 .to_owned(),
         ));
     }
@@ -145,22 +153,70 @@ fn expect_apart(options: &Evaluate) -> Result<(), Failure> {
     output::expect_apart(read, written.map(|path| (path, false)))
 }
 
-/// Refuses options for translations, which a model that does something else would not heed; `why` says what it does.
+/// Refuses options for translations, which would not be heeded where something else is scored; `why` says what.
 fn expect_no_translation(options: &Evaluate, why: &str) -> Result<(), Failure> {
     let given = [
+        ("--hypotheses", !options.hypotheses.is_empty()),
+        ("--references", !options.references.is_empty()),
+        ("--source", options.source.is_some()),
+        ("--resume", options.resume),
         ("--by-length", options.by_length),
-        ("--gold", options.gold.is_some()),
+        (
+            "--gold",
+            options.gold.is_some() && options.alignments.is_none(),
+        ),
         ("--bootstrap", options.bootstrap.is_some()),
         ("--confidence", options.confidence),
         ("--metric", options.metric[..] != [MetricName::Bleu]),
         ("--lowercase", options.lowercase),
     ];
-    match given.iter().find(|(_, given)| *given) {
+    let given = given.into_iter().chain(of_bleu(options));
+    match first_given(given.chain(of_resampling(options))) {
         None => Ok(()),
-        Some((option, _)) => Err(Failure::Usage(format!(
+        Some(option) => Err(Failure::Usage(format!(
             "{option} is for scores of translations; {why}: leave it out"
         ))),
     }
+}
+
+/// Refuses options of a search where nothing is searched for; `why` says so.
+fn expect_no_search(options: &Evaluate, why: &str) -> Result<(), Failure> {
+    match options.search.given() {
+        None => Ok(()),
+        Some(option) => Err(Failure::Usage(format!(
+            "{option} is for models that translate or describe images; {why}: leave it out"
+        ))),
+    }
+}
+
+/// An option, and whether it is given; one that repeats its default counts as not given.
+type Given = (&'static str, bool);
+
+/// The options of BLEU alone.
+fn of_bleu(options: &Evaluate) -> [Given; 2] {
+    let Bleu {
+        tokenizer,
+        smoothing,
+        ..
+    } = Bleu::default();
+    [
+        ("--tokenizer", options.tokenizer != tokenizer),
+        ("--smoothing", options.smoothing != smoothing),
+    ]
+}
+
+/// The options of intervals and comparisons.
+fn of_resampling(options: &Evaluate) -> [Given; 2] {
+    let Bootstrap { resamples, seed } = Bootstrap::default();
+    [
+        ("--resamples", options.resamples != resamples),
+        ("--seed", options.seed != seed),
+    ]
+}
+
+fn first_given(all: impl IntoIterator<Item = Given>) -> Option<&'static str> {
+    let mut given = all.into_iter().filter(|(_, given)| *given);
+    given.next().map(|(option, _)| option)
 }
 
 /// The recipe in the run folder that a model is, or lies in.
@@ -177,11 +233,43 @@ fn recipe_of(model: &Path) -> Result<PathBuf, Failure> {
     Ok(file.with_file_name("recipe.toml"))
 }
 
+/// Checks that all ranks have the same model at `path`, if it is no embedded one, and the same `inputs`; with `--split` the recipe, too,
+/// which says what these are.
+fn expect_same<T: AsRef<[u8]>>(
+    options: &Evaluate,
+    path: Option<&Path>,
+    inputs: impl IntoIterator<Item = T>,
+) -> Result<(), Failure> {
+    let recipe = match (path, options.split) {
+        (Some(path), Some(_)) => Some(recipe_of(path)?).filter(|recipe| recipe.is_file()),
+        _ => None,
+    };
+    let files = path.map(Path::to_owned).into_iter().chain(recipe);
+    ranks::expect_same(files, inputs)
+}
+
+/// Writes what a model found, a line for each example. Labels and questions are data: what would break a line is written out.
+fn write_lines(path: &Path, lines: &[String]) -> Result<(), Failure> {
+    let mut output = Output::file(path)?;
+    for line in lines {
+        match line.is_empty() {
+            true => output.line("")?,
+            false => output.line(&visible(line))?,
+        }
+    }
+    output.flush()
+}
+
 /// Checks the options for contradictions that the declaration of the command line cannot express.
 fn check(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
     if options.alignments.is_some() {
-        return Ok(());
+        if !options.output.is_empty() {
+            return usage("--output holds what models write; with --alignments leave it out");
+        }
+        let why = "--alignments FILE is scored by its error rate";
+        expect_no_translation(options, why)?;
+        return expect_no_search(options, why);
     }
     let files = !options.hypotheses.is_empty();
     let sourced = options.source.is_some() || options.split.is_some();
@@ -213,6 +301,21 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
         return usage(
             "--gold needs --alignments FILE, or --model PATH whose attention is compared",
         );
+    }
+    if models == 0 {
+        expect_no_search(options, "--hypotheses are there already")?;
+    }
+    let resampled = options.confidence || options.bootstrap.is_some();
+    if let Some(option) = first_given(of_resampling(options)).filter(|_| !resampled) {
+        return Err(Failure::Usage(format!(
+            "{option} says how --confidence and --bootstrap are computed; give one of them, or leave it out"
+        )));
+    }
+    let by_bleu = options.metric.contains(&MetricName::Bleu);
+    if let Some(option) = first_given(of_bleu(options)).filter(|_| !by_bleu) {
+        return Err(Failure::Usage(format!(
+            "{option} is an option of BLEU; add it to --metric, or leave it out"
+        )));
     }
     if options.lengths.drawing.any() && options.metric.len() > 1 {
         return usage("a picture shows one metric; give one --metric with --svg and --png");
@@ -331,4 +434,26 @@ fn compared(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
 /// Refuses two named texts of unequal length.
 fn same_length(first: (&str, usize), second: (&str, usize)) -> Result<(), Failure> {
     Ok(lines::check_aligned(first, second)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_a_line_for_each_example() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("found.txt");
+        let found = [
+            "big\tdog 0.98 (1 2 3 4), cat\nfish 0.90 (1 2 3 4)",
+            "",
+            "what is it?\r\n dog",
+        ];
+        write_lines(&path, &found.map(str::to_owned)).unwrap();
+        let expected =
+            "big\\tdog 0.98 (1 2 3 4), cat\\nfish 0.90 (1 2 3 4)\n\nwhat is it?\\r\\n dog\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    }
 }

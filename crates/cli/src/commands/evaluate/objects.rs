@@ -13,12 +13,11 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_translation, recipe_of};
+use super::{Scored, expect_no_search, expect_no_translation, expect_same, recipe_of, write_lines};
 use crate::{
     arguments::{Evaluate, Part},
     failure::Failure,
-    output::{self, Output},
-    ranks,
+    output, ranks,
 };
 
 /// Whether a model that the options name is a detector.
@@ -37,7 +36,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     if options.labelled.is_some() {
         return usage("--labelled is not for detectors; give --split test");
     }
-    expect_no_translation(options, "a detector is scored by its average precision")?;
+    let why = "a detector is scored by its average precision";
+    expect_no_translation(options, why)?;
+    expect_no_search(options, why)?;
     if options.split.is_none() {
         return usage("a detector needs images with known objects; give --split test");
     }
@@ -46,11 +47,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
     }
     let judged = judge_all(options)?;
     for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
-        let mut output = Output::file(path)?;
-        for line in &judged.lines {
-            output.line(line)?;
-        }
-        output.flush()?;
+        write_lines(path, &judged.lines)?;
     }
     output::print(&print(&judged, options)?)
 }
@@ -100,6 +97,7 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
                     "--split: the recipe {name} names no such images; set data.objects.test and test_objects in it"
                 )));
             };
+            expect_same(options, Some(&*named.path), [samples.len().to_string()])?;
             let (model, description) = (detector.model(), detector.description());
             let judged = judge(model, description, &samples, device, ranks::all())?;
             let labels = detector.description().labels.clone();

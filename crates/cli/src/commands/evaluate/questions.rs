@@ -13,12 +13,13 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_translation, labels::of_recipe};
+use super::{
+    Scored, expect_no_search, expect_no_translation, expect_same, labels::of_recipe, write_lines,
+};
 use crate::{
     arguments::{Evaluate, Named},
     failure::{CommandError, Failure},
-    output::{self, Output},
-    ranks,
+    output, ranks,
 };
 
 /// Whether a model of the options answers questions about images.
@@ -39,7 +40,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
             "a model that answers questions about images is scored on those of its recipe; give --split test",
         );
     }
-    expect_no_translation(options, "this model answers questions about images")?;
+    let why = "this model answers questions about images";
+    expect_no_translation(options, why)?;
+    expect_no_search(options, why)?;
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
@@ -79,6 +82,7 @@ fn judge<'a>(
     let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let answerer = Registry::default().question_answerer(&named.path, device)?;
+        expect_same(options, Some(&*named.path), [asked.len().to_string()])?;
         let judged = asked.judge(
             answerer.description(),
             answerer.model(),
@@ -86,11 +90,7 @@ fn judge<'a>(
             ranks::all(),
         )?;
         if let Some(path) = options.output.get(index) {
-            let mut output = Output::file(path)?;
-            for line in &judged.lines {
-                output.line(line)?;
-            }
-            output.flush()?;
+            write_lines(path, &judged.lines)?;
         }
         all.push((named, judged.scores));
     }

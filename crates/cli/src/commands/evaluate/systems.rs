@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     data::{Data, link},
-    same_length,
+    expect_same, same_length,
 };
 use crate::{
     arguments::{Evaluate, Named},
@@ -75,6 +75,8 @@ pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
     options.compute.run(None, |device| {
         for (index, (name, path)) in models.into_iter().enumerate() {
             let model = models::open(path, device)?;
+            let texts = source.iter().chain(data.references.iter().flatten());
+            expect_same(options, path, texts)?;
             let output = options.output.get(index).map(|path| path.as_path());
             systems.push(translate(
                 name, model, source, data, options, output, device,
@@ -122,7 +124,7 @@ fn translate(
     device: &Device,
 ) -> Result<System, Failure> {
     let settings = options.search.over(&description.translate);
-    models::expect_room(&description.model, &settings)?;
+    models::expect_search(&description.model, &options.search, &settings)?;
     let mut lines = vec![];
     let mut output = match output {
         Some(path) if options.resume => {

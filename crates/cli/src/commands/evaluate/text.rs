@@ -11,6 +11,7 @@ use regard_view::{
 };
 use serde_json::{Value, json};
 
+use super::{expect_no_search, expect_no_translation};
 use crate::{
     arguments::{Evaluate, OfText},
     commands::pretrained,
@@ -36,8 +37,13 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
     let [named] = options.model.as_slice() else {
         return usage("--text scores one --model");
     };
-    if options.lengths.buckets.is_some() {
-        return usage("--buckets shows scores by length; give --by-length and a --source");
+    let why = "a language model is scored by its perplexity";
+    expect_no_translation(options, why)?;
+    expect_no_search(options, why)?;
+    if options.lengths.grouped() {
+        return usage(
+            "--buckets and --least-sentences are for scores by length; give --by-length and a --source",
+        );
     }
     if options.lengths.drawing.any() && options.language.free_running.is_none() {
         return usage("a picture shows loss and accuracy by position; give --free-running too");
@@ -51,6 +57,7 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         if text.trim().is_empty() {
             return Err(input::no_text(path));
         }
+        ranks::expect_same([opened.path.clone()], [&text])?;
         match options.language.free_running {
             None => windows(options, &opened, model, &parts(&opened, &text)?, path),
             Some(length) => {

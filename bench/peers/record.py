@@ -1,5 +1,6 @@
 """What it costs to look: a prompt read by a model of transformers as it is, recorded by `regard.record`, and with
-`attn_implementation="eager", output_attentions=True`; and `regard.attention` beside PyTorch's `scaled_dot_product_attention`.
+`attn_implementation="eager", output_attentions=True`; `regard.attention` beside PyTorch's `scaled_dot_product_attention`; and
+`regard.additive_attention` beside the same in PyTorch's operations.
 
     python3 bench/peers/record.py [--tokens 4096] [--rounds 7] [--threads 2] [--json FILE]
 
@@ -14,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 
 SIDES = ("as it is", "recorded", "eager with weights")
 
@@ -86,6 +88,41 @@ CASES = {
     "L 128, d 32, causal": ((32, 4, 128, 32), True),
 }
 
+# Batch, queries, keys, dim and value dim.
+ADDITIVE_CASES = {
+    "20 x 50, d 256": (64, 20, 50, 256, 256),
+    "1 x 50, d 512": (64, 1, 50, 512, 512),
+}
+
+
+def beside(name, rounds, peer, tensors, shape, ours, theirs):
+    """Two functions of the same tensors in turns, whose result is of this shape: forward alone and with the backward pass."""
+    import torch
+
+    upstream = torch.randn(shape)
+
+    def both(run):
+        return torch.autograd.grad(run(*tensors), tensors, upstream)
+
+    torch.testing.assert_close(ours(*tensors), theirs(*tensors), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(both(ours), both(theirs), rtol=1e-3, atol=1e-3)
+    found = {}
+    for part in ("forward", "both passes"):
+        seconds = {"ours": [], "theirs": []}
+        for _ in range(4 * rounds):
+            for key, run in (("ours", ours), ("theirs", theirs)):
+                begin = time.perf_counter()
+                if part == "forward":
+                    with torch.no_grad():
+                        run(*tensors)
+                else:
+                    both(run)
+                seconds[key].append(time.perf_counter() - begin)
+        ours_s, theirs_s = (statistics.median(seconds[key]) for key in ("ours", "theirs"))
+        found[f"{name}, {part}"] = {"ours": ours_s, "theirs": theirs_s}
+        print(f"{name:26} {part:12} regard {1e3 * ours_s:8.2f} ms   {peer} {1e3 * theirs_s:8.2f} ms   {theirs_s / ours_s:5.2f}x as fast")
+    return found
+
 
 def attention(arguments):
     """`regard.attention` and SDPA in turns, forward alone and with the backward pass."""
@@ -98,24 +135,32 @@ def attention(arguments):
     for name, (shape, causal) in CASES.items():
         torch.manual_seed(0)
         tensors = [torch.randn(shape, requires_grad=True) for _ in range(3)]
-        upstream = torch.randn(shape)
-        ours = lambda: regard.attention(*tensors, causal=causal)  # noqa: E731
-        theirs = lambda: torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=causal)  # noqa: E731
-        torch.testing.assert_close(ours(), theirs(), rtol=1e-4, atol=1e-4)
-        for part in ("forward", "both passes"):
-            seconds = {"ours": [], "theirs": []}
-            for _ in range(4 * arguments.rounds):
-                for key, run in (("ours", ours), ("theirs", theirs)):
-                    begin = time.perf_counter()
-                    if part == "forward":
-                        with torch.no_grad():
-                            run()
-                    else:
-                        torch.autograd.grad(run(), tensors, upstream)
-                    seconds[key].append(time.perf_counter() - begin)
-            ours_s, theirs_s = (statistics.median(seconds[key]) for key in ("ours", "theirs"))
-            found[f"{name}, {part}"] = {"ours": ours_s, "theirs": theirs_s}
-            print(f"{name:24} {part:12} regard {1e3 * ours_s:8.2f} ms   SDPA {1e3 * theirs_s:8.2f} ms   {theirs_s / ours_s:5.2f}x as fast")
+        ours = partial(regard.attention, causal=causal)
+        theirs = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=causal)
+        found |= beside(name, arguments.rounds, "SDPA", tensors, shape, ours, theirs)
+    return found
+
+
+def additive(arguments):
+    """`regard.additive_attention` and PyTorch's operations in turns: `softmax(tanh(q + k) v) value`, both projected already (`q W`, `k U`)."""
+    import torch
+
+    import regard
+
+    torch.set_num_threads(arguments.threads)
+
+    def ours(query, key, v, value):
+        return regard.additive_attention(query, key, v, value)[0]
+
+    def theirs(query, key, v, value):
+        return torch.softmax(torch.tanh(query[:, :, None] + key[:, None]) @ v, -1) @ value
+
+    found = {}
+    for name, (batch, queries, keys, dim, value_dim) in ADDITIVE_CASES.items():
+        torch.manual_seed(0)
+        shapes = [(batch, queries, dim), (batch, keys, dim), (dim,), (batch, keys, value_dim)]
+        tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        found |= beside(f"additive, {name}", arguments.rounds, "PyTorch", tensors, (batch, queries, value_dim), ours, theirs)
     return found
 
 
@@ -125,7 +170,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", choices=("record", "attention"))
+    parser.add_argument("--only", choices=("record", "attention", "additive"))
     parser.add_argument("--json")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -133,10 +178,9 @@ def main():
         side(arguments.side, arguments.tokens, arguments.layers, arguments.threads)
         return
     found = {}
-    if arguments.only != "attention":
-        found["record"] = recorded(arguments)
-    if arguments.only != "record":
-        found["attention"] = attention(arguments)
+    for name, measure in (("record", recorded), ("attention", attention), ("additive", additive)):
+        if arguments.only in (None, name):
+            found[name] = measure(arguments)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

@@ -1,5 +1,7 @@
 //! Dot-product attention on numpy arrays: forward, backward, and weights after the fact.
 
+mod parts;
+
 use half::{bf16, f16, slice::HalfBitsSliceExt, vec::HalfFloatVecExt};
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::{prelude::*, types::PyDict};
@@ -10,6 +12,8 @@ use crate::{
     options::Options,
     threads::detached,
 };
+
+use parts::Call;
 
 /// Queries, keys, values or an output; half precision as its bits.
 #[derive(FromPyObject)]
@@ -83,7 +87,7 @@ macro_rules! with_type {
 
 type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyArrayDyn<f32>>);
 
-/// Output `[batch, heads, queries, value_dim]`, stored as the query, and `lse [batch, heads, queries, 3]`.
+/// Output `[batch, heads, queries, value_dim]`, stored as the query, and `lse [batch, heads, queries, 3]`. Ctrl-C ends it between two parts.
 #[pyfunction]
 pub fn dot_forward<'py>(
     py: Python<'py>,
@@ -102,20 +106,32 @@ fn forward<'py, T: Stored>(
     options: &Bound<'py, PyDict>,
 ) -> PyResult<Arrays<'py>> {
     let options = Options::read(options)?;
-    let attention = options.attention()?;
-    let query = T::view("query", query)?;
-    let (key, value) = (T::view("key", key)?, T::view("value", value)?);
-    let [batch, heads, queries, _] = query.shape;
+    let call = Call {
+        attention: options.attention()?,
+        query: T::view("query", query)?,
+        key: T::view("key", key)?,
+        value: T::view("value", value)?,
+    };
+    let [batch, heads, queries, _] = call.query.shape;
+    let value_dim = call.value.shape[3];
     let (shape, of_lse) = (
-        [batch, heads, queries, value.shape[3]],
+        [batch, heads, queries, value_dim],
         [batch, heads, queries, 3],
     );
-    let (mut output, mut lse) = (zeros::<T>(&shape)?, zeros(&of_lse)?);
-    detached(py, || {
-        let output = ViewMut::heads_first(&mut output, shape);
-        dot::forward_stored(&attention, query, key, value, output, Some(&mut lse))
-    })
-    .map_err(refused)?;
+    let (mut output, mut lse) = (zeros::<T>(&shape)?, zeros::<f32>(&of_lse)?);
+    let mut first = 0; // rows of the output that are done
+    for part in call.parts(py) {
+        let end = first + part.query.shape[..3].iter().product::<usize>();
+        let of_part = &mut output[first * value_dim..end * value_dim];
+        let lse_of_part = &mut lse[first * 3..end * 3];
+        if detached(py, || part.forward(of_part, lse_of_part)).is_err() {
+            // The whole call's error names what was passed.
+            detached(py, || call.forward(&mut output, &mut lse)).map_err(refused)?;
+            break;
+        }
+        py.check_signals()?;
+        first = end;
+    }
     Ok((T::array(py, output, &shape)?, array(py, lse, &of_lse)?))
 }
 

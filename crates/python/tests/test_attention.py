@@ -5,6 +5,8 @@ import os
 import pickle
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -254,6 +256,49 @@ def test_bad_options_are_named(options, named):
         regard.attention(x, x, x, **options)
 
 
+OTHER_TYPES = [
+    ({"scale": "x"}, "`scale` is a str, expected a number"),
+    ({"scale": [1.0, 2.0]}, "`scale` is a list, expected a number"),
+    ({"softcap": np.ones(2)}, "`softcap` is a ndarray, expected a number"),
+    ({"causal": "yes"}, "`causal` is 'yes', expected True or False"),
+    ({"window": 3}, r"`window` is 3, expected \(keys to the left, keys to the right\)"),
+    ({"window": (1, 2, 3)}, "`window` is"),
+    ({"window": (1.5, None)}, r"`window\[0\]` is a float, expected a whole number"),
+    ({"dropout": "x"}, r"`dropout` is 'x', expected \(probability, seed\)"),
+    ({"dropout": 0.1}, "`dropout` is 0.1"),
+    ({"dropout": ("x", 1)}, r"`dropout\[0\]` is a str, expected a number"),
+    ({"dropout": (0.1, 1.5)}, r"`dropout\[1\]` is a float, expected a whole number"),
+    ({"relative": ([[0.0]] * 2, 0.5)}, r"`relative\[1\]` is a float"),
+    ({"blocks": (2, "x", np.ones((1, 1, 2, 1), bool))}, r"`blocks\[1\]` is a str"),
+    ({"lengths": "x"}, "`lengths` is a str"),
+    ({"offsets": 3}, "`offsets` is 3"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), OTHER_TYPES, ids=lambda x: x if isinstance(x, str) else "")
+def test_options_of_other_types_are_named(options, named):
+    x = random(10, 1, 2, 3, 4)
+    with pytest.raises(TypeError, match=named):
+        regard.attention(x, x, x, **options)
+    with pytest.raises(TypeError, match=named):
+        regard.observe(x, x, rows=True, **options)
+
+
+def test_numbers_of_numpy_and_none_are_options():
+    x = random(10, 1, 2, 3, 4)
+    given = {"scale": np.float32(0.5), "softcap": np.array(2.0), "causal": np.bool_(True), "window": [np.int64(1), None], "dropout": [0.5, 2**64 - 1]}
+    plain = {"scale": 0.5, "softcap": 2.0, "causal": True, "window": (1, None), "dropout": (0.5, 2**64 - 1)}
+    np.testing.assert_array_equal(regard.attention(x, x, x, **given), regard.attention(x, x, x, **plain))
+    np.testing.assert_array_equal(regard.attention(x, x, x, **dict.fromkeys(given)), regard.attention(x, x, x))
+
+
+def test_lists_that_are_no_arrays_are_named():
+    x = random(10, 1, 2, 3, 4)
+    for name in ("sink", "bias", "lengths"):
+        with pytest.raises(ValueError, match=f"`{name}` is no array"):
+            regard.attention(x, x, x, **{name: [1, [2, 3]]})
+
+
 def test_random_calls_raise_or_answer():
     draw = np.random.default_rng(11)
     kinds = [np.float32, np.float32, np.float32, np.float64, np.int64, np.float16]
@@ -328,6 +373,72 @@ def test_threads_answer_alike():
     for thread in threads:
         thread.join()
     assert all((one == expected).all() for one in found)
+
+
+def cut(batch, length):
+    """Options that are cut with a long call of eight heads, and what head `h` of entry `b` has of them."""
+    per_head, distances = random(31, 8), random(35, 8, 9)
+    bias, mask = random(32, 1, 8, 1, length), random(33, batch, 1, 1, length) > -1
+    table, own = random(34, batch, 8, length // 64, length // 64) > 0, np.arange(batch * length).reshape(batch, length) // 700
+    packed = {"causal": True, "offsets": ([0, 900, length],) * 2, "lengths": [800, 500], "documents": (own, own)}
+    of_maps = {"window": (300, 5), "softcap": 2.0}
+    return {
+        "heads": (
+            {"causal": True, "sink": per_head, "alibi": abs(per_head), "lengths": [length - 7 * b for b in range(batch)]},
+            lambda b, h: {"causal": True, "sink": per_head[h : h + 1], "alibi": abs(per_head[h : h + 1]), "lengths": [length - 7 * b]},
+        ),
+        "maps": (
+            {**of_maps, "prefix": list(range(batch)), "bias": bias, "mask": mask},
+            lambda b, h: {**of_maps, "prefix": [b], "bias": bias[:, h : h + 1], "mask": mask[b : b + 1]},
+        ),
+        "blocks": (
+            {"blocks": (64, 64, table), "documents": (own, own), "relative": (distances, 4)},
+            lambda b, h: {"blocks": (64, 64, table[b : b + 1, h : h + 1]), "documents": (own[b : b + 1],) * 2, "relative": (distances[h : h + 1], 4)},
+        ),
+        "packed": ({**packed, "sink": per_head}, lambda b, h: {**packed, "sink": per_head[h : h + 1]}),
+    }
+
+
+def parts_are_the_whole():
+    """A call that one thread computes in parts has the bits of its heads alone, which are too short for that."""
+    for batch, length, kinds in ((1, 2048, ("heads", "maps", "blocks", "packed")), (4, 1024, ("heads", "maps", "blocks"))):
+        query, key, value = random(36, batch, 8, length, 64), random(37, batch, length, 4, 64).swapaxes(1, 2), random(38, batch, 4, length, 64)
+        for kind in kinds:
+            options, alone = cut(batch, length)[kind]
+            output, lse = regard.attention(query, key, value, **options, return_lse=True)
+            for b in range(batch):
+                for h in range(0, 8, 3):
+                    entry, head, of = slice(b, b + 1), slice(h, h + 1), slice(h // 2, h // 2 + 1)
+                    one, its_lse = regard.attention(query[entry, head], key[entry, of], value[entry, of], **alone(b, h), return_lse=True)
+                    np.testing.assert_array_equal(output[entry, head], one, err_msg=f"{kind} {b} {h}")
+                    np.testing.assert_array_equal(lse[entry, head], its_lse, err_msg=f"{kind} {b} {h}")
+    for name, options in {"sink": {"sink": np.ones(16)}, "lengths": {"lengths": [9] * 8}, "keep": {"mask": np.ones((3, 1, 1, 1), bool)}}.items():
+        with pytest.raises(ValueError, match=name):
+            regard.attention(query, key, value, **options)
+    with pytest.raises(ValueError, match="key"):
+        regard.attention(query, key[:1], value[:1])
+
+
+def test_a_long_call_in_parts_has_the_same_bits():
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import test_attention; test_attention.parts_are_the_whole()"
+    subprocess.run([sys.executable, "-c", program, os.path.dirname(__file__)], check=True, env={**os.environ, "RAYON_NUM_THREADS": "1"})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_an_interrupt_ends_a_long_call():
+    program = (
+        "import numpy as np, regard; x = np.broadcast_to(np.ones(64, np.float32), (1, 4096, 8192, 64)); print('ready', flush=True);"
+        "regard.attention(x, x, x[..., :1])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        threading.Event().wait(0.5)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert "KeyboardInterrupt" in said
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -206,6 +206,16 @@ def test_random_tensors_raise_or_answer():
     assert answered > 100
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("name", ["query", "key", "value", "bias"])
+def test_a_nested_tensor_is_refused_by_name(layout, name):
+    x = torch.randn(2, 1, 3, 4)
+    nested = torch.nested.nested_tensor([torch.randn(1, 3, 4), torch.randn(2, 3, 4)], layout=layout)
+    arguments = {"query": x, "key": x, "value": x, name: nested}
+    with pytest.raises(TypeError, match=f"`{name}` is a nested tensor"):
+        regard.attention(**arguments)
+
+
 def test_a_tensor_of_another_device_is_refused():
     x = torch.zeros(1, 1, 2, 4, device="meta")
     with pytest.raises(ValueError, match="meta"):

@@ -41,6 +41,8 @@ def given(name: str, x: Any) -> Any:
     if is_tensor(x):
         import torch
 
+        if x.is_nested:
+            raise TypeError(f"`{name}` is a nested tensor, expected a dense one: pass torch.nested.to_padded_tensor({name}, 0.0), and `lengths` or a mask")
         if x.device.type != "cpu":
             raise ValueError(f"`{name}` is on {x.device}; the kernels read CPU memory: pass {name}.cpu()")
         if x.layout is not torch.strided:
@@ -55,7 +57,10 @@ def given(name: str, x: Any) -> Any:
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(f"`{name}` cannot be read where it is, in CPU memory: {error}") from error
     elif isinstance(x, (list, tuple, int, float)):
-        x = np.asarray(x)
+        try:
+            x = np.asarray(x)
+        except (OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"`{name}` is no array: {error}") from error
         # Python's numbers have no precision of their own.
         x = x.astype(np.float32) if x.dtype == np.float64 else x
     else:
@@ -124,6 +129,17 @@ def whole(name: str, x: Any, least: int = 0, most: int = 2**32 - 1) -> int:
     if not least <= number <= most:
         raise ValueError(f"`{name}` is {number}, expected {least} to {most}")
     return number
+
+
+def number(name: str, x: Any) -> float:
+    """One number.
+
+    Raises TypeError for anything else.
+    """
+    try:
+        return float(None if isinstance(x, (str, bytes, bytearray)) else x)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a number") from None
 
 
 def floats(name: str, x: Any) -> list[float]:

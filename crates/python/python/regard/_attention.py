@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from . import _regard
-from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, numbers, readable, seen, single, whole
+from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, number, numbers, readable, seen, single, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,12 +49,12 @@ _NOTHING: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "causal": 
 def _options(**given: Unpack[Options]) -> dict[str, Any]:
     """Options as `_regard` reads them.
 
-    Raises TypeError for an option that there is not, by name.
+    Raises TypeError for an option that there is not, or that is of another type, by name.
     """
     unknown = given.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown options: {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")
-    options = {**_NOTHING, **given}
+    options = {**_NOTHING, **{name: x for name, x in given.items() if x is not None}}
     alignment = options.pop("alignment") or ALIGNMENTS[0]
     if alignment not in ALIGNMENTS:
         raise ValueError(f"`alignment` is {alignment!r}, expected one of {', '.join(ALIGNMENTS)}")
@@ -62,6 +63,24 @@ def _options(**given: Unpack[Options]) -> dict[str, Any]:
         if options[name] is not None:
             options[name] = read(name, options[name])
     return options
+
+
+def _flag(name: str, x: bool) -> bool:
+    if not isinstance(x, (bool, np.bool_)):
+        raise TypeError(f"`{name}` is {x!r}, expected True or False")
+    return bool(x)
+
+
+def _window(name: str, x: tuple[int | None, int | None]) -> tuple[int | None, ...]:
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise TypeError(f"`{name}` is {x!r}, expected (keys to the left, keys to the right), None where there is no bound")
+    return tuple(None if side is None else whole(f"{name}[{at}]", side, most=sys.maxsize) for at, side in enumerate(x))
+
+
+def _dropout(name: str, x: tuple[float, int]) -> tuple[float, int]:
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise TypeError(f"`{name}` is {x!r}, expected (probability, seed)")
+    return number(f"{name}[0]", x[0]), whole(f"{name}[1]", x[1], most=2**64 - 1)
 
 
 def _pair(name: str, x: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -73,23 +92,28 @@ def _pair(name: str, x: tuple[Any, Any]) -> tuple[Any, Any]:
 def _relative(name: str, x: tuple[Any, int]) -> tuple[Any, int]:
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         raise TypeError(f"`{name}` is {x!r}, expected ([heads, distances], place of distance 0)")
-    return floats(name, x[0]), x[1]
+    return floats(name, x[0]), whole(f"{name}[1]", x[1])
 
 
 def _blocks(name: str, x: tuple[int, int, Any]) -> tuple[int, int, Any]:
     if not isinstance(x, (tuple, list)) or len(x) != 3:
         raise TypeError(f"`{name}` is {x!r}, expected (queries in a block, keys in a block, booleans)")
     # Copied, as it is small and the pass backward reads it again.
-    return x[0], x[1], seen(name, x[2]).copy()
+    sizes = (whole(f"{name}[{at}]", x[at], most=sys.maxsize) for at in range(2))
+    return *sizes, seen(name, x[2]).copy()
 
 
 _READ: dict[str, Any] = {
     "bias": lambda name, x: readable(four_axes(name, numbers(name, x))),
     "mask": seen,
+    "causal": _flag,
+    "window": _window,
+    "dropout": _dropout,
     "blocks": _blocks,
     "relative": _relative,
     "documents": _pair,
     "offsets": _pair,
+    **dict.fromkeys(("scale", "softcap"), number),
     **dict.fromkeys(("lengths", "prefix"), integers),
     **dict.fromkeys(("alibi", "sink"), floats),
 }
@@ -105,7 +129,8 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
         o_i  = sum_j dropout(w_ij) v_j
 
     Vaswani et al. 2017; the order of computation is FlashAttention's (Dao et al. 2022). A query that sees nothing gets 0, and gradients
-    of 0. Query head h reads key head h // (heads // key_heads). A call runs to its end: Ctrl-C is seen after it.
+    of 0. Query head h reads key head h // (heads // key_heads). Ctrl-C ends a long call between two heads; one with dropout, a pass backward,
+    `observe` and `additive_attention` run to their end first.
 
     Parameters
     ----------

@@ -10,7 +10,6 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _trace
-from ._attention import observe
+from ._layer import REORDERED, Attention, on_cpu
 from ._regard import LongFile, Trace, traces_page
+from ._trace import frame
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 MOST_WEIGHTS = 1 << 25
 """A trace with more weights than this is refused: a page with so many numbers would not open."""
 
-REORDERED = "its cache was put in another order or changed on the way (beam search): run the model once more on the finished text"
-"""The problem of a decoder of which earlier keys are not those that were seen."""
-
 _active: list[Recorder] = []
+
+_keeping = threading.Lock()
+"""Held while a call is kept: a model may run on several threads at once."""
 
 
 def record(
@@ -51,7 +51,8 @@ def record(
     The model may be any model of transformers, which goes on with the implementation of attention that it has (SDPA, flash attention, eager);
     or any other module, of which `torch.nn.MultiheadAttention`, calls of `torch.nn.functional.scaled_dot_product_attention` and models of
     transformers inside of it are seen. Modules count as they are when the block begins. Of several texts the last one is kept; a module that
-    runs several times in one pass (ALBERT's layers are one module) has an entry for each.
+    runs several times in one pass (ALBERT's layers are one module) has an entry for each. The model may run on any thread; a call of PyTorch's
+    function counts on the thread that runs the module around it.
 
     Parameters
     ----------
@@ -68,274 +69,6 @@ def record(
     ValueError: for layers below 0 and no heads; when the block begins, for a model that does not take its attention from transformers' AttentionInterface
     """
     return Recorder(model, tokenizer, layers, heads, rows)
-
-
-@dataclass
-class _Piece:
-    """One call of attention: queries that follow those of the calls before."""
-
-    query: torch.Tensor  # [batch, heads, queries, dim]
-    keys: tuple[int, int]  # which of all keys it sees
-    options: dict[str, Any]
-    first: int  # the position of its first query
-
-
-@dataclass
-class Attention:
-    """The attention of one layer: all its calls together."""
-
-    name: str
-    """The module's name in the model."""
-    kind: str
-    """encoder.self, decoder.self, decoder.cross or attention."""
-    layer: int
-    """Counted from 0, among those of its kind."""
-    _pieces: list[_Piece] = field(default_factory=list, repr=False)
-    _keys: list[torch.Tensor] = field(default_factory=list, repr=False)
-    _problem: str = field(default="", repr=False)
-    # The positions of queries and the heads that are kept, or None for all.
-    _rows: list[int] | None = field(default=None, repr=False)
-    _heads: list[int] | None = field(default=None, repr=False)
-    # How many queries there were, and how many keys there are.
-    _count: int = field(default=0, repr=False)
-    _held: int = field(default=0, repr=False)
-    # The keys of cross-attention as the model holds them, all heads.
-    _source: Any = field(default=None, repr=False)
-    # Whether its cache was seen with room for more keys.
-    _room: bool = field(default=False, repr=False)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """[batch, heads, queries, keys]; the queries are those that were kept."""
-        self._expect()
-        if not self._pieces:
-            raise ValueError(f"no query of {self.name} was kept")
-        first = self._pieces[0].query
-        return first.shape[0], first.shape[1], sum(p.query.shape[2] for p in self._pieces), sum(k.shape[2] for k in self._keys)
-
-    @property
-    def positions(self) -> list[int]:
-        """The positions of the queries that were kept, counted from 0 along the whole text."""
-        return [p.first + i for p in self._pieces for i in range(p.query.shape[2])]
-
-    def add(
-        self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], *,
-        filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "",
-    ) -> bool:
-        """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`. Whether a text begins with it.
-
-        Parameters
-        ----------
-        filled: how many keys are there, if a static cache has room for more; if left out, the mask says so
-        block: its keys stand beside those of the calls before (images, read window by window)
-        text_begins: of cross-attention: whether a text of its decoder begins, None if that is not known
-        problem: why its weights cannot be told
-        """
-        if problem:
-            self._stop(problem)
-            return False
-        query, key = query.detach(), key.detach()
-        count, groups, cut = query.shape[2], query.shape[1] // key.shape[1], False
-        if self.kind == "decoder.self" and (filled or self._room or key.shape[2] != self._held + count):
-            filled = max(count, filled or _filled(options, key.shape[2]))
-            if cut := filled < key.shape[2]:
-                self._room = True
-                key = key[:, :, :filled]
-                options = {name: x[..., :filled] if name in ("mask", "bias") and x.shape[-1] > 1 else x for name, x in options.items()}
-        if self._heads is not None:
-            if not all(-query.shape[1] <= head < query.shape[1] for head in self._heads):
-                raise IndexError(f"`heads` is {self._heads}, and {self.name} has {query.shape[1]} heads, counted from 0")
-            options = {name: _of_heads(x, self._heads) for name, x in options.items()}
-            query = query[:, self._heads]
-        # Causal order from the upper left is that of a text without a cache.
-        alone = options.get("causal") and options.get("alignment") == "upper-left"
-        begins = not block and (alone or self._begins(key, count, groups, text_begins))
-        if begins:
-            # A static cache writes over its keys.
-            self._begin(key, self._chosen(key.clone() if cut and self._heads is None else key, groups))
-            seen = (0, self._held)
-        elif self._problem:
-            return False
-        elif block:
-            self._append(self._chosen(key, groups))
-            seen = (self._held - key.shape[2], self._held)
-        elif self.kind == "decoder.cross":
-            if not self._is_source(key) and not key.equal(self._source):
-                self._stop("its keys changed on the way: run the model once more on the finished text")
-                return False
-            seen = (0, self._held)
-        elif key.shape[2] > self._held + count:
-            self._stop("its cache holds more keys than were seen: record the text from its beginning")
-            return False
-        elif not self._joins(key, count, groups):
-            self._stop(REORDERED)
-            return False
-        else:
-            # With a cache the new keys are the last ones; a sliding cache has lost the first ones.
-            new = key[:, :, key.shape[2] - count :]
-            self._append(self._chosen(new.clone() if self._heads is None else new, groups))
-            seen = (self._held - key.shape[2], self._held)
-        first = self._count
-        self._count += count
-        if self._rows is None:
-            self._pieces.append(_Piece(query, seen, options, first))
-            return begins
-        for row in sorted({row - first if row >= 0 else row + count for row in self._rows}):
-            if 0 <= row < count:
-                self._pieces.append(_row_of(query, seen, options, first, row))
-        return begins
-
-    def _begins(self, key: torch.Tensor, count: int, groups: int, text_begins: bool | None) -> bool:
-        """Whether a text begins with these keys, of `count` queries."""
-        if not self._keys and not self._problem:
-            return True
-        if self.kind == "decoder.cross":
-            return not self._is_source(key) if text_begins is None else text_begins
-        if key.shape[2] <= count or (self._keys and key.shape[0] != self._keys[0].shape[0]):
-            return True
-        return self.kind == "encoder.self" and not self.follows(key, count, groups)
-
-    def follows(self, key: torch.Tensor, count: int, groups: int) -> bool:
-        """Whether a call with `count` queries and these keys, all heads, goes on with the text: its keys are those before and one of each query."""
-        if self._problem or not 0 < self._held == key.shape[2] - count:
-            return False
-        return not self._keys or (key.shape[0] == self._keys[0].shape[0] and self._joins(key, count, groups))
-
-    def _joins(self, key: torch.Tensor, count: int, groups: int) -> bool:
-        """Whether the keys before the new ones are those that were seen, by the last of them."""
-        first, known = self._keys[0], key.shape[2] - count
-        if key.data_ptr() == first.data_ptr() and key.shape[2] == first.shape[2]:
-            return False  # A cache that was written over.
-        return self._chosen(key[:, :, known - 1], groups).equal(self._keys[-1][:, :, -1])
-
-    def _is_source(self, key: torch.Tensor) -> bool:
-        return self._source is not None and key.data_ptr() == self._source.data_ptr() and key.shape == self._source.shape
-
-    def _chosen(self, key: torch.Tensor, groups: int) -> torch.Tensor:
-        return key if self._heads is None else key[:, [head // groups for head in self._heads]]
-
-    def _begin(self, key: torch.Tensor, chosen: torch.Tensor) -> None:
-        """A new text begins with these keys, of which some heads are kept."""
-        self._stop("")
-        self._append(chosen)
-        self._source = key if self.kind == "decoder.cross" else None
-
-    def _append(self, key: torch.Tensor) -> None:
-        self._keys.append(key)
-        self._held += key.shape[2]
-
-    def _stop(self, problem: str) -> None:
-        """Forgets what there was; a new text may begin."""
-        self._problem = problem
-        self._pieces.clear()
-        self._keys.clear()
-        self._count = self._held = 0
-        self._source = None
-
-    def _expect(self) -> None:
-        if self._problem:
-            raise ValueError(f"the attention of {self.name} cannot be computed: {self._problem}")
-
-    def _key(self) -> torch.Tensor:
-        self._expect()
-        import torch
-
-        if len(self._keys) > 1:
-            self._keys[:] = [torch.cat(self._keys, 2)]
-        return self._keys[0]
-
-    def _observe(self, batch: int, **wanted: Any) -> list[tuple[_Piece, Any]]:
-        key = self._key()
-        if not 0 <= batch < key.shape[0]:
-            raise IndexError(f"there is no entry {batch} in a batch of {key.shape[0]}")
-        found = []
-        for piece in self._pieces:
-            first, last = piece.keys
-            options = {name: _of_entry(x, batch) if name in ("mask", "bias") else x for name, x in piece.options.items()}
-            query = _on_cpu(piece.query[batch : batch + 1])
-            found.append((piece, observe(query, _on_cpu(key[batch : batch + 1, :, first:last]), **options, **wanted)))
-        return found
-
-    def weights(self, *, batch: int = 0, head: int | None = None) -> np.ndarray:
-        """[heads, queries, keys], or [queries, keys] of one head; 0 where a query could not see a key.
-
-        Raises ValueError if the keys are not known any more, with the reason.
-        """
-        _, heads, queries, keys = self.shape
-        weights = np.zeros((heads, queries, keys), np.float32)
-        row = 0
-        for piece, observed in self._observe(batch, rows=True):
-            count = piece.query.shape[2]
-            weights[:, row : row + count, piece.keys[0] : piece.keys[1]] = observed.weights[0]
-            row += count
-        return weights if head is None else weights[head]
-
-    def entropy(self, *, batch: int = 0) -> np.ndarray:
-        """[heads, queries], nats."""
-        return np.concatenate([observed.entropy[0] for _, observed in self._observe(batch, entropy=True)], axis=1)
-
-    def top(self, k: int, *, batch: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """The k largest weights of each query and their keys, [heads, queries, k] each; a key that is none is -1."""
-        found = self._observe(batch, top=k)
-        weights = np.concatenate([observed.top_weights[0] for _, observed in found], axis=1)
-        keys = [np.where(o.top_keys[0] == 2**32 - 1, -1, o.top_keys[0].astype(np.int64) + p.keys[0]) for p, o in found]
-        return weights, np.concatenate(keys, axis=1)
-
-    def pooled(self, rows: int, columns: int, *, batch: int = 0, pool: str = "max") -> np.ndarray:
-        """[heads, rows, columns]: the whole map in cells, without ever holding it; of attention that was computed in one call.
-
-        Raises ValueError for attention of several calls (generation).
-        """
-        if len(self._pieces) != 1 or self._rows is not None:
-            reason = "some of its queries were kept" if self._rows is not None else f"it was computed in {len(self._pieces)} calls"
-            raise ValueError(f"no pooled map of {self.name}, as {reason}; run the model once on the finished text, with all rows")
-        return self._observe(batch, cells=(rows, columns), pool=pool)[0][1].pooled[0]
-
-
-    def _long(self, batch: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """All queries and keys `[heads, tokens, dim]` of an entry, and scale, softcap, causal and window.
-
-        Raises ValueError for attention that does not follow from these.
-        """
-        import torch
-
-        key = self._key()
-        if not 0 <= batch < key.shape[0]:
-            raise IndexError(f"there is no entry {batch} in a batch of {key.shape[0]}")
-        query = torch.cat([p.query[batch] for p in self._pieces], 1)
-        if query.shape[1] != key.shape[2]:
-            raise ValueError(f"{self.name} has {query.shape[1]} queries and {key.shape[2]} keys: a long trace keeps one text, whole")
-        described = []
-        for piece in self._pieces:
-            options = {name: x for name, x in piece.options.items() if x is not None}
-            count, seen = piece.query.shape[2], piece.keys[1] - piece.keys[0]
-            causal = options.pop("causal", False) or None
-            options.pop("alignment", None)
-            left, right = options.pop("window", None) or (None, None)
-            if right is not None:
-                raise ValueError(f"the attention of {self.name} has a window to both sides, which a long trace does not keep")
-            mask, bias = options.pop("mask", None), options.pop("bias", None)
-            if bias is not None:
-                mask = _as_mask(bias, self.name) if mask is None else mask & _as_mask(bias, self.name)
-            if mask is not None:
-                of_mask = _as_window(mask, batch, count, seen, self.name)
-                if not causal and left is None:
-                    causal, left = of_mask
-                elif of_mask != (count == 1, None):
-                    raise ValueError(f"the attention of {self.name} has a mask beside its order, which a long trace does not keep")
-            elif piece.keys[0] > 0 and left is None:
-                left = seen - 1
-            elif count == 1:
-                causal = True  # The last query may see all keys either way.
-            if refused := set(options) - {"scale", "softcap"}:
-                raise ValueError(f"the attention of {self.name} has {', '.join(sorted(refused))}, which a long trace does not keep")
-            described.append((bool(causal), left, options.get("scale"), options.get("softcap")))
-        # Windows show only where they hide something.
-        windows = {one[1] for one in described} - {None}
-        if len({(one[0], *one[2:]) for one in described}) > 1 or len(windows) > 1:
-            raise ValueError(f"the calls of {self.name} saw their keys by different rules, which a long trace does not keep")
-        causal, _, scale, softcap = described[0]
-        return query, key[batch], {"causal": causal, "left": next(iter(windows), None), "scale": scale, "softcap": softcap}
 
 
 class Recorder:
@@ -359,17 +92,10 @@ class Recorder:
         self._names: dict[torch.nn.Module, str] = {}
         self._ids: dict[str, list[torch.Tensor]] = {"source": [], "target": []}
         self._undo: list[Callable[[], Any]] = []
-        # The modules around what runs now, where PyTorch's functions are seen.
-        self._stack: list[torch.nn.Module] = []
-        # Whether an implementation of attention runs that was seen already.
-        self._inside = False
+        self._now = _Running()
         self._ran = False
-        self._depth = 0
-        # How often each module without causal order ran; of this pass: how many entries it has used, and its run.
+        # How often each module without causal order ran.
         self._runs: dict[torch.nn.Module, int] = {}
-        self._turns: dict[torch.nn.Module, tuple[int, int]] = {}
-        # Whether a text began in this pass, in self-attention; None before there was any.
-        self._text_begins: bool | None = None
 
     # ---- recording ----
 
@@ -382,8 +108,7 @@ class Recorder:
         # Closures ask it whether a module is the model's own: a copy of the model has the hooks, too.
         self._names = {module: name for name, module in self.model.named_modules()}
         self._undo.append(self._end)
-        self._stack.clear()
-        self._inside, self._ran, self._depth = False, False, 0
+        self._now, self._ran = _Running(), False
         try:
             self._hook_passes()
             of_transformers = hasattr(self.model, "set_attn_implementation")
@@ -403,8 +128,10 @@ class Recorder:
             self._undo.pop()()
 
     def _end(self) -> None:
-        for by_module in (self._names, self._runs, self._turns):
-            by_module.clear()
+        with _keeping:
+            self._names.clear()
+            self._runs.clear()
+        self._now = _Running()
         for one in self.found.values():
             one._source = None
 
@@ -438,20 +165,21 @@ class Recorder:
             self._hook(self.model, partial(ids_of, "source", ["input_ids"]))
 
         def enter(*_: Any) -> None:
-            if self._depth == 0:
+            if self._now.depth == 0:
                 self._new_pass()
-            self._depth += 1
+            self._now.depth += 1
 
         def leave(_: Any) -> None:
-            self._depth -= 1
+            # It may have begun before the recorder did, on another thread.
+            self._now.depth = max(self._now.depth - 1, 0)
 
         for module in [one for one in self._names if hasattr(one, "set_attn_implementation")] or [self.model]:
             self._hook(module, enter, leave)
 
     def _new_pass(self) -> None:
         self._ran = True
-        self._turns.clear()
-        self._text_begins = None
+        self._now.turns.clear()
+        self._now.text_begins = None
 
     def _hook_transformers(self) -> None:
         can = getattr(self.model, "_can_set_attn_implementation", None)
@@ -465,10 +193,11 @@ class Recorder:
         self._undo.append(_torch.take())
 
         def enter(module: torch.nn.Module, *_: Any) -> None:
-            self._stack.append(module)
+            self._now.stack.append(module)
 
-        def leave(_: Any) -> None:
-            self._stack.pop()
+        def leave(module: torch.nn.Module) -> None:
+            if self._now.stack[-1:] == [module]:
+                self._now.stack.pop()
 
         for module in self._names:
             if isinstance(module, torch.nn.MultiheadAttention):
@@ -484,7 +213,7 @@ class Recorder:
             self._runs[module] = 0
 
             def count(*_: Any) -> None:
-                self._runs[module] += 1
+                self._runs[module] = self._runs.get(module, 0) + 1
 
             self._hook(module, count)
         queries, keys = query.shape[2], key.shape[2]
@@ -517,18 +246,25 @@ class Recorder:
 
     def _see_torch(self, query: Any, key: Any, mask: Any, causal: bool, scale: Any) -> None:
         """A call of `scaled_dot_product_attention`."""
-        if self._stack and not self._inside and query.dim() == 4:
-            options = {"causal": causal, "alignment": "upper-left", "scale": scale, **_masks(mask, query.shape[2])}
-            self._keep(self._stack[-1], query, key, options, causal)
+        now = self._now
+        if now.stack and not now.inside and query.dim() == 4:
+            options = {"causal": bool(causal), "alignment": "upper-left", "scale": scale, **_masks(mask, query.shape[2])}
+            self._keep(now.stack[-1], query, key, options, causal)
 
-    def _keep(
+    def _keep(self, module: torch.nn.Module, *call: Any, **more: Any) -> None:
+        with _keeping:
+            if module in self._names:  # The recording may have ended meanwhile, on another thread.
+                self._add(module, *call, **more)
+
+    def _add(
         self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any],
         causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False,
     ) -> None:
-        if not self._depth:
+        now = self._now
+        if not now.depth:
             self._new_pass()  # A part of the model was called by itself.
         count, groups, run = query.shape[2], query.shape[1] // key.shape[1], self._runs.get(module, 0)
-        turn, last_run = self._turns.get(module, (0, run))
+        turn, last_run = now.turns.get(module, (0, run))
         name, block = self._names[module], False
         if turn:
             before = self.found[_numbered(name, turn)]
@@ -537,7 +273,7 @@ class Recorder:
             if not block and not before.follows(key, count, groups):
                 turn += 1
         turn = turn or 1
-        self._turns[module] = turn, run
+        now.turns[module] = turn, run
         name = _numbered(name, turn)
         attention = self.found.get(name)
         if attention is None:
@@ -548,9 +284,9 @@ class Recorder:
             attention._held = key.shape[2]
             return
         had = attention._problem
-        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=self._text_begins, problem=problem)
+        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem)
         if attention.kind != "decoder.cross":
-            self._text_begins = bool(self._text_begins) or begins
+            now.text_begins = bool(now.text_begins) or begins
         if attention._problem is REORDERED and not had:
             # In the first layer keys of the same token are equal: a later one notices for all.
             for one in self.found.values():
@@ -669,7 +405,7 @@ class Recorder:
         file = LongFile(os.fspath(path), type(self.model).__name__, "", tokens, layers)
         for number, (one, layer) in enumerate(zip(self.maps, layers)):
             query, key, options = one._long(batch)
-            query, key = (np.ascontiguousarray(_on_cpu(x).numpy()) for x in (query, key))
+            query, key = (np.ascontiguousarray(on_cpu(x).numpy()) for x in (query, key))
             for head, of_key in enumerate(layer.keys_of):
                 file.head(number, head, query[head], key[of_key], **options)
         file.finish()
@@ -694,13 +430,18 @@ class Recorder:
         return traces_page([self.trace(batch=batch)], type(self.model).__name__)
 
     def show(self, *, batch: int = 0, height: int = 760) -> Any:
-        """The page in a notebook."""
-        from IPython.display import HTML
+        """The page in a notebook.
 
-        return HTML(_frame(self.html(batch=batch), height))
+        Raises ImportError without IPython.
+        """
+        try:
+            from IPython.display import HTML
+        except ImportError as error:
+            raise ImportError("`show` needs IPython, which notebooks have: pip install ipython; `serve`, `save` and `html` work without it") from error
+        return HTML(frame(self.html(batch=batch), height))
 
     def _repr_html_(self) -> str | None:
-        return _frame(self.html(), 760) if self.maps else None
+        return frame(self.html(), 760) if self.maps else None
 
     def __repr__(self) -> str:
         kinds = {one.kind: 0 for one in self.maps}
@@ -708,6 +449,24 @@ class Recorder:
             kinds[one.kind] += 1
         maps = ", ".join(f"{count} layers of {kind}" for kind, count in kinds.items())
         return f"<regard.Recorder of {type(self.model).__name__}: {maps or 'nothing yet'}>"
+
+
+class _Running(threading.local):
+    """What runs now, on each thread by itself: a call belongs to the modules around it on its own thread."""
+
+    def __init__(self) -> None:
+        # The modules around what runs, where PyTorch's functions are seen.
+        self.stack: list[torch.nn.Module] = []
+        # Whether an implementation of attention runs that was seen already.
+        self.inside = False
+        # How many models of transformers are around it; of their pass: how many entries each module has used, and its run.
+        self.depth = 0
+        self.turns: dict[torch.nn.Module, tuple[int, int]] = {}
+        # Whether a text began in this pass, in self-attention; None before there was any.
+        self.text_begins: bool | None = None
+
+    def __reduce__(self) -> Any:
+        return _Running, ()  # A copy of a recorder runs nothing.
 
 
 class _Change:
@@ -746,8 +505,13 @@ def _change_transformers() -> Callable[[], None]:
     def get_interface(self: Any, name: str | None, default: Any) -> Any:
         return partial(_attend, interface(self, name, default), name or "eager")
 
+    own = vars(AttentionInterface).get("__getitem__")
+
     def undo() -> None:
-        del AttentionInterface.__getitem__
+        if own is None:
+            del AttentionInterface.__getitem__
+        else:
+            AttentionInterface.__getitem__ = own
         if interface is not None:
             AttentionInterface.get_interface = interface
 
@@ -784,15 +548,15 @@ _transformers, _torch = _Change(_change_transformers), _Change(_change_torch)
 def _attend(attend: Callable[..., Any], implementation: str, *arguments: Any, **named: Any) -> Any:
     """An implementation of attention of transformers, seen by the recorders of the model that calls it."""
     given = {**dict(zip(("module", "query", "key", "value", "attention_mask"), arguments)), **named}
-    seeing = [one for one in tuple(_active) if given.get("module") in one._names and not one._inside]
-    for one in seeing:
+    seeing = [(one, one._now) for one in tuple(_active) if given.get("module") in one._names and not one._now.inside]
+    for one, now in seeing:
         one._see_call(given, implementation)
-        one._inside = True
+        now.inside = True
     try:
         return attend(*arguments, **named)
     finally:
-        for one in seeing:
-            one._inside = False
+        for _, now in seeing:
+            now.inside = False
 
 
 def _problem_of(given: dict[str, Any], implementation: str) -> str:
@@ -866,102 +630,6 @@ def _masks(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -
     return found
 
 
-def _filled(options: dict[str, Any], keys: int) -> int:
-    """How many keys are there: up to the last one that the last query sees, as a static cache has room for more."""
-    import torch
-
-    shown, bias = options.get("mask"), options.get("bias")
-    if shown is None and bias is not None:
-        last = bias[..., -1, :]
-        shown = (last > torch.finfo(last.dtype).min / 2)[..., None, :]
-    if shown is None or shown.ndim < 2 or shown.shape[-1] != keys:
-        return keys
-    seen = shown[..., -1, :].reshape(-1, keys).bool().any(0).nonzero()
-    return int(seen[-1]) + 1 if len(seen) else keys
-
-
-def _row_of(query: Any, seen: tuple[int, int], options: dict[str, Any], first: int, row: int) -> _Piece:
-    """One query of a call, with the keys that it may see; copied, so that the others can be forgotten."""
-    count, keys = query.shape[2], seen[1] - seen[0]
-    options = dict(options)
-    own = row + (0 if options.pop("alignment", None) == "upper-left" else keys - count)
-    left, right = options.pop("window", None) or (None, None)
-    right = 0 if options.pop("causal", False) else right
-    end = keys if right is None else min(max(own + 1 + right, 0), keys)
-    start = 0 if left is None else min(max(own - left, 0), end)
-    for name in ("mask", "bias"):
-        x = options.get(name)
-        if x is not None:
-            x = x[..., row : row + 1, :] if x.shape[-2] > 1 else x
-            options[name] = (x[..., start:end] if x.shape[-1] > 1 else x).clone()
-    return _Piece(query[:, :, row : row + 1].clone(), (seen[0] + start, seen[0] + end), options, first + row)
-
-
-def _as_mask(bias: Any, name: str) -> Any:
-    """A bias that only hides keys as a mask, True where a key may be seen.
-
-    Raises ValueError for any other.
-    """
-    import torch
-
-    hidden = bias <= torch.finfo(torch.bfloat16).min / 2
-    if bool(bias.masked_fill(hidden, 0).any()):
-        raise ValueError(f"the attention of {name} has a bias, which a long trace does not keep")
-    return ~hidden
-
-
-def _as_window(mask: Any, batch: int, queries: int, keys: int, name: str) -> tuple[bool, int | None]:
-    """Whether a mask is causal, and how far a query sees under it; the last query stands at the last key.
-
-    Raises ValueError for a mask that hides anything else.
-    """
-    import torch
-
-    while mask.ndim < 4:
-        mask = mask[None]
-    shown = mask[batch if mask.shape[0] > 1 else 0].cpu()
-    if bool((shown != shown[:1]).any()):
-        raise ValueError(f"the attention of {name} has a mask for each head, which a long trace does not keep")
-    shown = shown[0].expand(queries, keys)
-    if bool(shown.all()):
-        return queries == 1, None
-    own = torch.arange(keys - queries, keys)
-    first = shown.int().argmax(1)
-    columns = torch.arange(keys)
-    lefts = set((own - first)[first > 0].tolist())
-    as_window = (columns >= first[:, None]) & (columns <= own[:, None])
-    left = next(iter(lefts), None)
-    if len(lefts) > 1 or not torch.equal(shown, as_window) or (left is not None and bool((own[first == 0] > left).any())):
-        raise ValueError(f"the attention of {name} has a mask other than causal order and a window, which a long trace does not keep")
-    return True, left
-
-
-def _of_heads(x: Any, heads: list[int]) -> Any:
-    """An option for some heads: a mask or bias with an axis of heads, or numbers of each head."""
-    axis = {4: 1, 3: 0, 1: 0}.get(getattr(x, "ndim", None))
-    if axis is None or x.shape[axis] == 1:
-        return x
-    import torch
-
-    return x.index_select(axis, torch.tensor(heads, device=x.device) % x.shape[axis])
-
-
-def _of_entry(x: Any, batch: int) -> Any:
-    """The mask or bias of one entry of the batch, in CPU memory."""
-    x = x[batch : batch + 1] if x.ndim == 4 and x.shape[0] > 1 else x
-    if not x.dtype.is_floating_point:
-        return x.cpu().bool()
-    import torch
-
-    x = _on_cpu(x)
-    # Models write the lowest number of a type for a key that is hidden.
-    return x.masked_fill(x <= torch.finfo(torch.bfloat16).min / 2, -torch.inf)
-
-
-def _on_cpu(x: Any) -> Any:
-    return x.detach().float().cpu()
-
-
 def _whole(name: str, x: Any) -> list[int] | None:
     """An argument that is a list of whole numbers, or None.
 
@@ -1012,9 +680,3 @@ def _texts(tokenizer: Any, ids: list[int]) -> list[tuple[str, int | None, bool]]
         text = text.removeprefix("##") if not marked else (" " if begins else "") + text.strip()
         found.append((text, None if i in special else word, i in special))
     return found
-
-
-def _frame(page: str, height: int) -> str:
-    import html
-
-    return f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:{height}px;border:0" sandbox="allow-scripts allow-downloads"></iframe>'

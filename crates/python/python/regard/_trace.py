@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import webbrowser
 from collections.abc import Iterable
@@ -48,9 +49,7 @@ class Viewer:
 
     def _repr_html_(self) -> str:
         # A page of its own: the one that is served refuses to be in a frame.
-        from ._recorder import _frame
-
-        return _frame(_regard.traces_page(self._traces, "regard"), 760)
+        return frame(_regard.traces_page(self._traces, "regard"), 760)
 
     def __repr__(self) -> str:
         return f"<regard.Viewer at {self.url}>"
@@ -69,3 +68,8 @@ def serve(traces: Trace | Iterable[Trace], *, port: int = 0, open_browser: bool 
 
 def _list(traces: Trace | Iterable[Trace]) -> list[Trace]:
     return [traces] if isinstance(traces, Trace) else list(traces)
+
+
+def frame(page: str, height: int) -> str:
+    """A page in a notebook, which keeps it apart from the others."""
+    return f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:{height}px;border:0" sandbox="allow-scripts allow-downloads"></iframe>'

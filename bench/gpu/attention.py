@@ -6,6 +6,9 @@
 
 A case is NUMBERS,BATCH,HEADS,LENGTH,SIZE,MASK such as bf16,4,16,4096,128,causal. Needs PyTorch with CUDA. Times are medians of rounds, each the
 median of five sets of calls; TFLOP/s count 4 L^2 d a head for the forward pass (half of it under a causal mask) and 3.5 times that for both.
+
+Then the time and memory of training by the kernel and by Burn's own attention, which stores the matrix of scores: a process for each figure, so
+that none has what another one's pool held.
 """
 import statistics
 import sys
@@ -22,6 +25,8 @@ CASES = [
     "bf16,4,16,4096,64,all",
     "bf16,4,16,4096,64,causal",
 ]
+# Beside Burn's own.
+STORED = ["bf16,4,16,4096,128,causal", "f32,4,16,4096,64,causal"]
 PEERS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 ROUNDS = 3
 
@@ -41,6 +46,21 @@ def attention_time(backend, what, numbers, batch, heads, length, size, mask):
             torch.autograd.grad(found, (q, k, v), gradient)
 
     return torch_time(call)
+
+
+def beside_burn():
+    """Milliseconds and memory of training, beside Burn's own attention."""
+    print(f"{'training':32} {'regard':>22} {'burn':>22}  of burn")
+    for case in STORED:
+        found = {"regard": [], "burn": []}
+        for _ in range(ROUNDS):
+            for name, measured in found.items():
+                speed = Speed()
+                measured.append(speed.measure(name, "training", *case.split(",")))
+                speed.close()
+        medians = {name: statistics.median(ms for ms, _ in measured) for name, measured in found.items()}
+        cells = " ".join(f"{medians[name]:9.1f} ms {max(held for _, held in measured) / 1e9:6.1f} GB" for name, measured in found.items())
+        print(f"{case:32} {cells}  {medians['regard'] / medians['burn']:.2f}", flush=True)
 
 
 def main():
@@ -65,6 +85,9 @@ def main():
             medians = {name: statistics.median(all) for name, all in times.items()}
             cells = " ".join(f"{ms:9.3f} ms {flop / ms / 1e9:5.0f} TF/s" for ms in medians.values())
             print(f"{case:32} {what:9} {cells}  {medians['flash'] / medians['regard']:.2f}", flush=True)
+    ours.close()
+    if not sys.argv[1:]:
+        beside_burn()
 
 
 if __name__ == "__main__":

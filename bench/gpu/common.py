@@ -33,9 +33,17 @@ class Speed:
 
     def time(self, *fields):
         """Milliseconds of a call of what the fields of a line name."""
+        return self.measure(*fields)[0]
+
+    def measure(self, *fields):
+        """The same, and the bytes that the card's memory pool holds."""
         self.process.stdin.write(" ".join(map(str, fields)) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline().split()
         if len(answer) != 2:
             sys.exit(f"speed stopped at {fields}: {' '.join(answer)}")
-        return float(answer[0])
+        return float(answer[0]), int(answer[1])
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()

@@ -5,7 +5,7 @@
 
 Builds the Rust side, makes a virtual environment in bench/.venv with CTranslate2 unless --python names an interpreter
 that has it, converts the model (ctranslate2_convert.py), hands both sides the same sentences of ids in the same
-batches, sorted by length, and lets them take turns.
+batches, sorted by length, and lets them take turns. Several models (--model, given again) are compared one after the other.
 
 Before anything is timed, both must find the same translations by greedy search, and with a beam of 5 without a length penalty:
 99 % of them, as rounding breaks some ties. (CTranslate2 is told that a translation may be empty, as in regard: by probability
@@ -79,21 +79,11 @@ def check(ours, theirs, sentences):
             sys.exit(f"translation.py: beam {beam}: regard's translations are less likely than CTranslate2's")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", required=True, help="a Transformer of `regard train`")
-    parser.add_argument("--source", required=True, help="text to translate, a sentence a line, plain or .gz")
-    parser.add_argument("--sentences", type=int, default=256, help="how many of them (default 256)")
-    parser.add_argument("--rounds", type=int, default=8, help="rounds each side gets (default 8)")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each side (default 2)")
-    parser.add_argument("--python", help="an interpreter that has ctranslate2, safetensors and numpy")
-    parser.add_argument("--binary", help="the built example, instead of building it")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    arguments = parser.parse_args()
-    binary = arguments.binary or build(ROOT, "--workspace", "--example", "translation_peer")["translation_peer"]
-    python, threads = interpreter(arguments.python, REQUIREMENTS), arguments.threads
-    ours = Side("regard", [binary, arguments.model], threads)
-    peer = [python, PEERS / "translation_ctranslate2.py", "--model", arguments.model, "--threads", threads]
+def compare(model, binary, python, arguments):
+    """Both sides with one model."""
+    threads = arguments.threads
+    ours = Side("regard", [binary, model], threads)
+    peer = [python, PEERS / "translation_ctranslate2.py", "--model", model, "--threads", threads]
     theirs = Side("CTranslate2", peer, threads)
     sides = [ours, theirs]
     text = sentences(arguments.source, ours, arguments.sentences)
@@ -122,6 +112,25 @@ def main():
         side.close()
     if arguments.json:
         print(json.dumps(result))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", required=True, action="append", help="a Transformer of `regard train`; may be given again, for the same source")
+    parser.add_argument("--source", required=True, help="text to translate, a sentence a line, plain or .gz")
+    parser.add_argument("--sentences", type=int, default=256, help="how many of them (default 256)")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds each side gets (default 8)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each side (default 2)")
+    parser.add_argument("--python", help="an interpreter that has ctranslate2, safetensors and numpy")
+    parser.add_argument("--binary", help="the built example, instead of building it")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON, each model")
+    arguments = parser.parse_args()
+    binary = arguments.binary or build(ROOT, "--workspace", "--example", "translation_peer")["translation_peer"]
+    python = interpreter(arguments.python, REQUIREMENTS)
+    for model in arguments.model:
+        if len(arguments.model) > 1:
+            print(f"{model}:", flush=True)
+        compare(model, binary, python, arguments)
 
 
 if __name__ == "__main__":

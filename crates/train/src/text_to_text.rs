@@ -105,16 +105,9 @@ impl TextToText {
         }
     }
 
-    /// Settings of the model's files that are not obeyed, for its user; `None` if all are.
-    pub fn ignored(&self) -> Option<String> {
-        let ignored = &self.model.writing().ignored;
-        (!ignored.is_empty()).then(|| {
-            format!(
-                "{}: {} of its files are not obeyed; what transformers writes may differ",
-                self.opened.name,
-                ignored.join(", ")
-            )
-        })
+    /// The settings of the model's files that are not obeyed.
+    pub fn ignored(&self) -> &[&'static str] {
+        &self.model.writing().ignored
     }
 
     /// The search that `settings` describe; what they leave open is the model's.

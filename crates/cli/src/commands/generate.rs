@@ -73,7 +73,11 @@ fn work(options: &Generate) -> Result<(), Failure> {
         ..SampleConfig::default()
     };
     let usual = match opened.folder() {
-        Ok(folder) => sampling(folder.path(), usual)?,
+        Ok(folder) => {
+            let (found, ignored) = sampling(folder.path(), usual)?;
+            pretrained::warn_of_ignored(&opened.name, &ignored, options.show.quiet);
+            found
+        }
         Err(_) => usual,
     };
     let model = pretrained::model(&opened, options.model.storage(), options.show.quiet)?;

@@ -49,11 +49,20 @@ pub fn text_to_text(
     prefix: &str,
     quiet: bool,
 ) -> Result<TextToText, Failure> {
+    let name = opened.name.clone();
     let model = TextToText::read(opened, storage, prefix)?;
-    if let Some(ignored) = model.ignored().filter(|_| !quiet) {
-        output::warn(&ignored);
-    }
+    warn_of_ignored(&name, model.ignored(), quiet);
     Ok(model)
+}
+
+/// Warns of settings in the files of the model `name` that are not obeyed, unless `quiet`.
+pub fn warn_of_ignored(name: &str, ignored: &[&str], quiet: bool) {
+    if !ignored.is_empty() && !quiet {
+        let ignored = ignored.join(", ");
+        output::warn(&format!(
+            "{name}: {ignored} of its files are not obeyed; what transformers writes may differ"
+        ));
+    }
 }
 
 /// The states of a text, `[tokens, model]`, and what the model looked at.

@@ -874,4 +874,14 @@ fn a_search_says_what_it_does_not_obey() {
         let found = told.contains("do_sample of its files are not obeyed");
         assert_eq!(found, warned, "{command} {more:?}: {told}");
     }
+    let model = self::model("gpt2", folder.path());
+    let generation = Path::new(&model).join("generation_config.json");
+    fs::write(generation, json!({"typical_p": 0.9}).to_string()).unwrap();
+    let mut regard = regard();
+    regard.args(["generate", "--model", &model, "w1 w2", "--max-tokens", "2"]);
+    let told = stderr(&regard.assert().success());
+    assert!(
+        told.contains("typical_p of its files are not obeyed"),
+        "{told}"
+    );
 }

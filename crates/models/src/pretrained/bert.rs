@@ -50,6 +50,8 @@ struct Words {
     heads: &'static str,
     inner: &'static str,
     activation: &'static str,
+    /// What norms add to the variance, if the configuration says it.
+    epsilon: Option<&'static str>,
     /// Before the number of a layer.
     layer: &'static str,
     /// Query, key, value, output, its norm, the two products of the feed-forward network, its norm.
@@ -62,6 +64,7 @@ const OF_BERT: Words = Words {
     heads: "num_attention_heads",
     inner: "intermediate_size",
     activation: "hidden_act",
+    epsilon: Some("layer_norm_eps"),
     layer: "encoder.layer",
     parts: [
         "attention.self.query",
@@ -80,6 +83,7 @@ const OF_DISTILBERT: Words = Words {
     heads: "n_heads",
     inner: "hidden_dim",
     activation: "activation",
+    epsilon: None,
     layer: "transformer.layer",
     parts: [
         "attention.q_lin",
@@ -199,9 +203,11 @@ struct Own {
 impl Own {
     fn of(folder: &Folder, words: &Words) -> Result<Self, PretrainedError> {
         let config = folder.config();
+        let usual = 1e-12;
+        let epsilon = words.epsilon;
         Ok(Self {
             model: config.size(words.model)?,
-            epsilon: config.positive_or("layer_norm_eps", 1e-12)?,
+            epsilon: epsilon.map_or(Ok(usual), |key| config.positive_or(key, usual))?,
             activation: activation(config, words.activation, "gelu")?,
         })
     }
@@ -304,6 +310,11 @@ fn encoder(
     let config = folder.config();
     let sizes = Own::of(folder, words)?;
     let model = sizes.model;
+    const DECODER: &str = "is_decoder";
+    if config.flag_or(DECODER, false)? {
+        let expected = "false: a BERT whose tokens do not see those after them is not supported";
+        return Err(config.refuse(DECODER, expected));
+    }
     let layers = config.size(words.layers)?;
     expect_layers(folder, config, words.layers, layers)?;
     let heads = config.size(words.heads)?;

@@ -197,6 +197,15 @@ impl Config {
         }
     }
 
+    /// Whether a setting is there and does something: it is neither `false`, nor an empty list, nor the number `none`.
+    pub(super) fn has_effect(&self, key: &str, none: f64) -> bool {
+        match self.value(key) {
+            None | Some(Value::Bool(false)) => false,
+            Some(Value::Array(list)) => !list.is_empty(),
+            Some(value) => value.as_f64() != Some(none),
+        }
+    }
+
     /// The texts of an object, by key; none for a missing key. A text that is `null` is empty.
     ///
     /// # Errors

@@ -281,6 +281,11 @@ impl ImagePreparation {
         if !matches!(filter, 2 | 3) {
             return Err(config.refuse("resample", "2 (bilinear) or 3 (bicubic)"));
         }
+        // Images that have the model's size already stay as they are; others are none of such a model's.
+        let is_cut = !matches!(resizing, Resizing::Stretch(to) if to == size);
+        if is_cut && !config.flag_or("do_resize", true)? {
+            return Err(config.refuse("do_resize", "true"));
+        }
         let usual = 1.0 / 255.0;
         let factor = config.positive_or("rescale_factor", usual)?;
         if (factor / usual - 1.0).abs() > 1e-3 || !config.flag_or("do_rescale", true)? {

@@ -59,6 +59,8 @@ pub struct Pooling {
     skipped: usize,
     /// Of [`SIMILARITIES`].
     similarity: &'static str,
+    /// The numbers of a vector that are kept, the first ones.
+    kept: Option<usize>,
 }
 
 /// A file of sentence-transformers with what belongs to no module.
@@ -178,6 +180,10 @@ impl Pooling {
         // As sentence-transformers has it: those of other kinds of models are not this one's.
         let known = SIMILARITIES.into_iter().find(|name| *name == similarity);
         pooling.similarity = known.unwrap_or(SIMILARITIES[0]);
+        const KEPT: &str = "truncate_dim";
+        if config.has(KEPT) {
+            pooling.kept = Some(config.size(KEPT)?);
+        }
         const DEFAULT: &str = "default_prompt_name";
         if !config.has(DEFAULT) {
             return Ok(pooling);
@@ -206,6 +212,7 @@ impl Pooling {
             pools_prompt: true,
             skipped: 0,
             similarity: SIMILARITIES[0],
+            kept: None,
         };
         if !list.exists() {
             let file = folder.join("1_Pooling/config.json");
@@ -324,7 +331,7 @@ impl Pooling {
     /// product of vectors of length 1 is their cosine.
     pub fn similarity(&self) -> &str {
         match (self.similarity, self.after.last()) {
-            ("dot", Some(Step::Normalize)) => SIMILARITIES[0],
+            ("dot", Some(Step::Normalize)) if self.kept.is_none() => SIMILARITIES[0],
             (similarity, _) => similarity,
         }
     }
@@ -338,7 +345,7 @@ impl Pooling {
     }
 
     /// The vector of a text from its tokens and their states `[tokens, model]`. Where a prompt is not pooled, the states of its tokens
-    /// are left out, but for the last state of all.
+    /// are left out, but for the last state of all. Only the first numbers are kept where the folder has a `truncate_dim`.
     ///
     /// # Panics
     /// If the `model` is another than that of the folder, and its vectors are of another size than a dense module expects.
@@ -360,6 +367,7 @@ impl Pooling {
                 }
             }
         }
+        vector.truncate(self.kept.unwrap_or(usize::MAX));
         vector
     }
 }

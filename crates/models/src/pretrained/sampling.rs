@@ -5,15 +5,38 @@ use std::path::Path;
 use super::{Config, PretrainedError};
 use crate::generate::{SampleConfig, SampleError};
 
+/// Keys that are not obeyed, each with the number with which it has no effect.
+const IGNORED: [(&str, f64); 15] = [
+    ("bad_words_ids", 0.0),
+    ("begin_suppress_tokens", 0.0),
+    ("epsilon_cutoff", 0.0),
+    ("eta_cutoff", 0.0),
+    ("exponential_decay_length_penalty", 0.0),
+    ("guidance_scale", 1.0),
+    ("min_length", 0.0),
+    ("min_new_tokens", 0.0),
+    ("no_repeat_ngram_size", 0.0),
+    ("num_beams", 1.0),
+    ("penalty_alpha", 0.0),
+    ("sequence_bias", 0.0),
+    ("stop_strings", 0.0),
+    ("suppress_tokens", 0.0),
+    ("typical_p", 1.0),
+];
+
 /// `usual`, unless `generation_config.json` in `folder` has other settings: with `"do_sample": true` its temperature, `top_k`, `top_p` and
-/// `min_p`, by transformers' defaults (1, 50, 1 and 0) where it leaves one out; its `repetition_penalty` in any case.
+/// `min_p`, by transformers' defaults (1, 50, 1 and 0) where it leaves one out; its `repetition_penalty` in any case. Beside
+/// it the settings of that file that are not obeyed.
 ///
 /// # Errors
 /// A setting that is no number, or out of its range.
-pub fn sampling(folder: &Path, usual: SampleConfig) -> Result<SampleConfig, PretrainedError> {
+pub fn sampling(
+    folder: &Path,
+    usual: SampleConfig,
+) -> Result<(SampleConfig, Vec<&'static str>), PretrainedError> {
     let path = folder.join("generation_config.json");
     if !path.exists() {
-        return Ok(usual);
+        return Ok((usual, vec![]));
     }
     let own = Config::read_file(&path)?;
     let mut found = usual;
@@ -27,7 +50,12 @@ pub fn sampling(folder: &Path, usual: SampleConfig) -> Result<SampleConfig, Pret
     found.repetition_penalty = own.float_or(penalty, found.repetition_penalty)?;
     match found.check() {
         Err(SampleError::Setting { name, expected, .. }) => Err(own.refuse(name, expected)),
-        _ => Ok(found),
+        _ => {
+            let ignored = IGNORED
+                .iter()
+                .filter(|(key, none)| own.has_effect(key, *none));
+            Ok((found, ignored.map(|(key, _)| *key).collect()))
+        }
     }
 }
 
@@ -50,21 +78,29 @@ mod tests {
             fs::write(folder.path().join("generation_config.json"), text).unwrap();
             sampling(folder.path(), usual.clone())
         };
-        assert_eq!(sampling(folder.path(), usual.clone()).unwrap(), usual);
-        let drawn = of(r#"{"do_sample": true, "top_p": 0.9, "min_p": null, "max_length": 20}"#);
+        let without = sampling(folder.path(), usual.clone()).unwrap();
+        assert_eq!(without, (usual.clone(), vec![]));
+        let drawn = of(
+            r#"{"do_sample": true, "top_p": 0.9, "min_p": null, "max_length": 20, "min_length": 0}"#,
+        );
         let expected = SampleConfig {
             temperature: 1.0,
             top_k: 50,
             top_p: 0.9,
             ..usual.clone()
         };
-        assert_eq!(drawn.unwrap(), expected);
-        let greedy = of(r#"{"temperature": 0.1, "repetition_penalty": 1.3}"#);
+        assert_eq!(drawn.unwrap(), (expected, vec![]));
+        let greedy = of(
+            r#"{"temperature": 0.1, "repetition_penalty": 1.3, "min_length": 2, "bad_words_ids": [[3]]}"#,
+        );
         let expected = SampleConfig {
             repetition_penalty: 1.3,
             ..usual.clone()
         };
-        assert_eq!(greedy.unwrap(), expected);
+        assert_eq!(
+            greedy.unwrap(),
+            (expected, vec!["bad_words_ids", "min_length"])
+        );
         for (text, key) in [
             (r#"{"do_sample": true, "top_p": 2}"#, "top_p"),
             (r#"{"do_sample": true, "temperature": "x"}"#, "temperature"),

@@ -151,11 +151,7 @@ impl Writing {
             constant: most,
             most,
         });
-        let has_effect = |&&(key, none): &&(&str, f64)| match of(key).value(key) {
-            None | Some(Value::Bool(false)) => false,
-            Some(Value::Array(list)) => !list.is_empty(),
-            Some(value) => value.as_f64() != Some(none),
-        };
+        let has_effect = |&&(key, none): &&(&str, f64)| of(key).has_effect(key, none);
         Ok(Self {
             start,
             rules: WritingRules {

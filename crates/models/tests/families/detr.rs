@@ -288,6 +288,12 @@ fn wrong_folders_are_refused_by_key() {
             "size: found \"large\"",
         ),
         (
+            "detr",
+            "\"do_resize\": true",
+            "\"do_resize\": false",
+            "do_resize: found false; expected true",
+        ),
+        (
             "detr-dilation",
             "\"width\": 90",
             "\"wide\": 90",

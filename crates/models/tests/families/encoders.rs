@@ -141,7 +141,7 @@ fn states_weights_and_heads_are_those_of_the_original() {
 }
 
 /// The states of one text with other settings, or why they are refused.
-fn longformer(
+fn changed(
     case: &str,
     change: impl Fn(&mut serde_json::Value),
     input: Input<'_>,
@@ -170,7 +170,7 @@ fn windows_and_global_tokens_are_checked() {
         let change = |settings: &mut serde_json::Value| {
             settings["attention_window"] = window.clone();
         };
-        longformer("longformer", change, input)
+        changed("longformer", change, input)
     };
     // One size for all layers; without a size it is 512, all of this text.
     assert_eq!(states(json!(4)).unwrap(), states(json!([4, 4])).unwrap());
@@ -189,7 +189,7 @@ fn windows_and_global_tokens_are_checked() {
 
     let with = |case: &str, global: &[usize]| {
         let global = Some(global);
-        longformer(case, |_| (), Input { global, ..input })
+        changed(case, |_| (), Input { global, ..input })
     };
     for global in [&[10][..], &[0, 0], &[5, 2]] {
         let error = with("longformer", global).unwrap_err();
@@ -200,7 +200,7 @@ fn windows_and_global_tokens_are_checked() {
         error.contains("for a model or a text without them"),
         "{error}"
     );
-    let of_head = |case: &str| longformer(case, |_| (), input).unwrap();
+    let of_head = |case: &str| changed(case, |_| (), input).unwrap();
     assert_eq!(with("roberta", &[]).unwrap(), of_head("roberta"));
     // A head chooses unless the caller does; a text without a separator has no question.
     let classes = "longformer-classes";
@@ -209,8 +209,31 @@ fn windows_and_global_tokens_are_checked() {
     let answer = "longformer-answer";
     assert_eq!(with(answer, &[]).unwrap(), of_head(answer));
     let change = |settings: &mut serde_json::Value| settings["sep_token_id"] = json!(7);
-    let other = longformer(answer, change, input).unwrap();
+    let other = changed(answer, change, input).unwrap();
     assert_eq!(with(answer, &[0, 1]).unwrap(), other);
+}
+
+/// As transformers has it: a decoder is another model, and DistilBERT's norms have a constant of their own.
+#[test]
+fn keys_mean_what_their_class_says() {
+    let input = Input {
+        ids: &[2, 5, 6, 3],
+        ..Default::default()
+    };
+    for case in ["bert", "roberta"] {
+        let error = changed(case, |settings| settings["is_decoder"] = json!(true), input);
+        let error = error.unwrap_err();
+        assert!(
+            error.contains("is_decoder: found true; expected false"),
+            "{error}"
+        );
+    }
+    let with = |case: &str, epsilon: f64| {
+        let change = |settings: &mut serde_json::Value| settings["layer_norm_eps"] = json!(epsilon);
+        changed(case, change, input).unwrap()
+    };
+    assert_eq!(with("distilbert", 0.5), with("distilbert", 1e-5));
+    assert_ne!(with("bert", 0.5), with("bert", 1e-5));
 }
 
 /// One weight, one head: what a look shows is what all weights show.

@@ -109,6 +109,24 @@ fn texts_are_read_as_the_folder_says() {
     }
 }
 
+/// The first numbers alone, after all else: Matryoshka's vectors.
+#[test]
+fn vectors_are_as_short_as_the_folder_says() {
+    let vector = |settings: Value| {
+        let opened = case("prompted");
+        let path = opened.path().join("config_sentence_transformers.json");
+        fs::write(path, settings.to_string()).unwrap();
+        let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
+        let states: Vec<f32> = (0..2 * model.size()).map(|i| i as f32).collect();
+        Pooling::open(opened.path())
+            .unwrap()
+            .vector(&model, &[2, 3], &states)
+    };
+    let whole = vector(json!({}));
+    assert_eq!(vector(json!({"truncate_dim": 3})), whole[..3]);
+    assert_eq!(vector(json!({"truncate_dim": 1000})), whole);
+}
+
 #[test]
 fn prompts_are_found_by_name() {
     const SETTINGS: &str = "config_sentence_transformers.json";

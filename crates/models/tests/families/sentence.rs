@@ -40,33 +40,44 @@ fn refused(name: &str, file: &str, change: impl FnOnce(&mut Value)) -> String {
     Pooling::open(model.path()).unwrap_err().to_string()
 }
 
+/// Compares the vectors of texts, by a case's own model and tokenizer.
+fn expect_vectors(what: &str, opened: &TempDir, pooling: &Pooling, golden: [&Value; 3]) {
+    let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
+    let tokenizer = Tokenizer::open(opened.path()).unwrap();
+    let [texts, vectors, most] = golden;
+    assert_eq!(json!(pooling.most_tokens(&model)), *most, "{what}");
+    let vectors = vectors.as_array().unwrap();
+    for (text, expected) in texts.as_array().unwrap().iter().zip(vectors) {
+        let text = text.as_str().unwrap();
+        let encoded = pooling.encode(&tokenizer, text).unwrap();
+        let encoded = encoded.truncated(pooling.most_tokens(&model));
+        let input = Input {
+            ids: &encoded.ids,
+            ..Default::default()
+        };
+        let states = model.states(&[input], None).unwrap();
+        let vector = pooling.vector(&model, &encoded.ids, &states[0]);
+        let expected = expected.as_array().unwrap().iter();
+        let expected: Vec<f32> = expected.map(|x| x.as_f64().unwrap() as f32).collect();
+        close(&format!("{what}: {text}"), &vector, &expected, 1e-4);
+        // That of no tokens, or of fewer than a prompt has, is of the same size.
+        for count in [0, 1] {
+            let states = vec![0.0; count * model.size()];
+            let short = pooling.vector(&model, &[2][..count], &states);
+            assert_eq!(short.len(), vector.len());
+        }
+    }
+}
+
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
     let golden = fs::read(folder("../sentence/vectors.json")).unwrap();
-    let golden: Value = serde_json::from_slice(&golden).unwrap();
-    let texts = golden["texts"].as_array().unwrap();
-    for (name, golden) in golden["cases"].as_object().unwrap() {
+    let all: Value = serde_json::from_slice(&golden).unwrap();
+    for (name, golden) in all["cases"].as_object().unwrap() {
         let opened = case(name);
-        let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
-        let tokenizer = Tokenizer::open(opened.path()).unwrap();
         let pooling = Pooling::open(opened.path()).unwrap();
-        let most = pooling.most_tokens(&model);
-        assert_eq!(Some(most as u64), golden["most"].as_u64(), "{name}");
-        for (text, expected) in texts.iter().zip(golden["vectors"].as_array().unwrap()) {
-            let text = text.as_str().unwrap();
-            let encoded = tokenizer.encode(text, true).unwrap().truncated(most);
-            let input = Input {
-                ids: &encoded.ids,
-                ..Default::default()
-            };
-            let states = model.states(&[input], None).unwrap();
-            let vector = pooling.vector(&model, &encoded.ids, &states[0]);
-            let expected = expected.as_array().unwrap().iter();
-            let expected: Vec<f32> = expected.map(|x| x.as_f64().unwrap() as f32).collect();
-            close(&format!("{name}: {text}"), &vector, &expected, 1e-4);
-            // That of no tokens has the same size.
-            assert_eq!(pooling.vector(&model, &[], &[]).len(), vector.len());
-        }
+        let golden = [&all["texts"], &golden["vectors"], &golden["most"]];
+        expect_vectors(name, &opened, &pooling, golden);
     }
 }
 
@@ -75,36 +86,16 @@ fn vectors_are_those_of_sentence_transformers() {
 fn texts_are_read_as_the_folder_says() {
     let golden = fs::read(folder("../sentence/reading.json")).unwrap();
     let all: Value = serde_json::from_slice(&golden).unwrap();
-    let texts = all["texts"].as_array().unwrap();
     for (name, golden) in all["cases"].as_object().unwrap() {
         let opened = case(name);
-        let model = TextEncoder::open(&Folder::open(opened.path()).unwrap(), None).unwrap();
-        let tokenizer = Tokenizer::open(opened.path()).unwrap();
         for (prompt, vectors) in golden["vectors"].as_object().unwrap() {
             let mut pooling = Pooling::open(opened.path()).unwrap();
             if !prompt.is_empty() {
                 pooling = pooling.with_prompt(prompt).unwrap().unwrap();
             }
-            let most = pooling.most_tokens(&model);
-            assert_eq!(Some(most as u64), golden["most"].as_u64(), "{name}");
             assert_eq!(Some(pooling.similarity()), golden["similarity"].as_str());
-            for (text, expected) in texts.iter().zip(vectors.as_array().unwrap()) {
-                let text = text.as_str().unwrap();
-                let encoded = pooling.encode(&tokenizer, text).unwrap().truncated(most);
-                let input = Input {
-                    ids: &encoded.ids,
-                    ..Default::default()
-                };
-                let states = model.states(&[input], None).unwrap();
-                let vector = pooling.vector(&model, &encoded.ids, &states[0]);
-                let expected = expected.as_array().unwrap().iter();
-                let expected: Vec<f32> = expected.map(|x| x.as_f64().unwrap() as f32).collect();
-                let what = format!("{name}, {prompt}: {text}");
-                close(&what, &vector, &expected, 1e-4);
-            }
-            // A prompt that is longer than the text leaves a vector.
-            let size = pooling.vector(&model, &[2], &[0.0; 18]).len();
-            assert_eq!(pooling.vector(&model, &[], &[]).len(), size);
+            let golden = [&all["texts"], vectors, &golden["most"]];
+            expect_vectors(&format!("{name}, {prompt}"), &opened, &pooling, golden);
         }
     }
 }

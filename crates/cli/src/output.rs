@@ -272,7 +272,8 @@ pub fn expect_apart<'a, P: AsRef<Path>>(
     Ok(())
 }
 
-/// The files that a model is read from, for [`expect_apart`]: the file itself, or those of a folder whose names are those of a model's.
+/// The files that a model is read from: the file itself, or those of a folder, and of the folders of its modules, whose names are those of
+/// a model's.
 pub fn model_files(model: impl AsRef<Path>) -> Vec<PathBuf> {
     let model = model.as_ref();
     const WEIGHTS: [&str; 4] = ["model", "best.", "last.", "pytorch_model"];
@@ -282,9 +283,22 @@ pub fn model_files(model: impl AsRef<Path>) -> Vec<PathBuf> {
         WEIGHTS.iter().any(|start| name.starts_with(start))
             || SETTINGS.iter().any(|end| name.ends_with(end))
     };
-    let entries = fs::read_dir(model).into_iter().flatten().flatten();
-    let parts = entries.map(|entry| entry.path()).filter(is_part);
-    [model.to_owned()].into_iter().chain(parts).collect()
+    let listed = |folder: &Path| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let mut files = listed(model);
+    let modules = files.iter().filter(|path| is_configured(path));
+    let inside: Vec<PathBuf> = modules.flat_map(|module| listed(module)).collect();
+    files.extend(inside);
+    files.retain(is_part);
+    files.push(model.to_owned());
+    files
+}
+
+/// Whether a folder is one of Hugging Face, or of a module in one.
+pub fn is_configured(folder: &Path) -> bool {
+    folder.join("config.json").is_file()
 }
 
 /// Where a file is, or will be.

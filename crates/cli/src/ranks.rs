@@ -17,13 +17,11 @@ use regard_train::{
 use crate::{
     arguments::Command,
     failure::{CommandError, Failure},
+    output,
 };
 
 /// Bytes of a file that are hashed at once.
 const PART: u64 = 1 << 20;
-
-/// How the files end that a folder of Hugging Face is read from: settings, tokenizers and weights.
-const PARTS: [&str; 6] = ["bin", "json", "model", "safetensors", "spm", "txt"];
 
 /// The ranks of this process' command.
 pub fn all() -> &'static dyn Ranks {
@@ -90,28 +88,15 @@ fn compare<T: AsRef<[u8]>>(
 }
 
 /// The files that `model` is read from, in an order that all ranks have: the file itself, that of a run folder, or those of a folder of
-/// Hugging Face, with those of its modules.
+/// Hugging Face.
 fn read_of(model: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let is_configured = |folder: &Path| folder.join("config.json").is_file();
-    if !is_configured(model) {
+    if !output::is_configured(model) {
         return Ok(vec![model_file::locate(model)?]);
     }
-    let entries = listed(model);
-    let modules = entries.iter().filter(|entry| is_configured(entry));
-    let inside: Vec<PathBuf> = modules.flat_map(|module| listed(module)).collect();
-    let is_read = |path: &PathBuf| {
-        let end = path.extension().unwrap_or_default();
-        PARTS.iter().any(|part| end == *part) && path.is_file()
-    };
-    let mut files: Vec<PathBuf> = entries.into_iter().chain(inside).collect();
-    files.retain(is_read);
+    let mut files = output::model_files(model);
+    files.retain(|path| path.is_file());
     files.sort();
     Ok(files)
-}
-
-fn listed(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
 }
 
 /// The name of a file of `model`, its size, and a hash of what it holds. What is no plain file, such as a pipe, cannot be read twice.

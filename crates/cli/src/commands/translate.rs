@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, IsTerminal},
+    io::{self, BufRead, BufReader, IsTerminal, Read},
     path::Path,
 };
 
@@ -393,10 +393,13 @@ struct JsonMap {
     weights: Vec<Vec<f32>>,
 }
 
+/// The bytes of the first line of an output that are looked at: as many as a line of input may have.
+const LONGEST: u64 = 1 << 28;
+
 /// Refuses to go on with a file in another form: with lines of text by `json`, or with those of `--json` without it.
 fn expect_form(path: &Path, json: bool) -> Result<(), Failure> {
     let mut line = vec![];
-    let first = |file: File| BufReader::new(file).read_until(b'\n', &mut line);
+    let first = |file: File| BufReader::new(file.take(LONGEST)).read_until(b'\n', &mut line);
     let read = File::open(path).and_then(first);
     // What is not there, or has no whole line, is begun anew; what cannot be read is told as it is opened for writing.
     if !ranks::is_first() || read.is_err() || !line.ends_with(b"\n") {

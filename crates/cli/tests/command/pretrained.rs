@@ -496,6 +496,9 @@ fn a_long_text_of_several_is_named() {
 fn outputs_spare_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let (reads, writes) = (model("bert", folder.path()), model("gpt2", folder.path()));
+    let module = Path::new(&reads).join("1_Pooling");
+    fs::create_dir(&module).unwrap();
+    fs::write(module.join("config.json"), "{}").unwrap();
     let text = folder.path().join("text.txt");
     fs::write(&text, "w1 w2 w3").unwrap();
     let text = text.to_str().unwrap();
@@ -514,6 +517,12 @@ fn outputs_spare_the_model() {
             &["--long", text, "--trace"],
         ),
         ("embed", &reads, "tokenizer.json", &["w1", "--output"]),
+        (
+            "embed",
+            &reads,
+            "1_Pooling/config.json",
+            &["w1", "--output"],
+        ),
         ("fill", &reads, "config.json", &["w1 [MASK]", "--svg"]),
     ] {
         let file = Path::new(folder).join(file);

@@ -252,6 +252,26 @@ fn a_model_of_half_the_size_translates_the_same() {
     assert!(json["parameters"].as_u64().unwrap() > 1000);
 }
 
+/// A model that a recipe describes, after one update.
+fn trained_once(folder: &Path, recipe: &str) -> String {
+    let rest = r#"
+        [data.synthetic]
+        task = "reverse"
+        symbols = 4
+        min_length = 2
+        max_length = 4
+        sentences = 32
+        valid_sentences = 4
+        test_sentences = 4
+        [training]
+        steps = 1
+    "#;
+    let recipe = file(folder, "recipe.toml", format!("{recipe}{rest}"));
+    let (_, model) = inside(folder, "run");
+    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    model
+}
+
 /// Learned positions are a table, beyond which there are none.
 #[test]
 fn a_search_needs_room_in_the_model() {
@@ -266,25 +286,13 @@ fn a_search_needs_room_in_the_model() {
         decoder_layers = 1
         positions = "learned"
         max_length = 16
-        [data.synthetic]
-        task = "reverse"
-        symbols = 4
-        min_length = 2
-        max_length = 4
-        sentences = 32
-        valid_sentences = 4
-        test_sentences = 4
         [data.filter]
         max_tokens = 15
         [translate]
         max_source_tokens = 15
         max_length = { absolute = 15 }
-        [training]
-        steps = 1
     "#;
-    let recipe = file(folder.path(), "learned.toml", recipe);
-    let (_, model) = inside(folder.path(), "run");
-    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    let model = trained_once(folder.path(), recipe);
     let long = "a b c d ".repeat(20);
     for option in ["--max-source-tokens", "--max-length"] {
         refused(
@@ -346,20 +354,8 @@ fn the_coverage_penalty_needs_attention() {
         embedding = 8
         hidden = 8
         maxout = 8
-        [data.synthetic]
-        task = "reverse"
-        symbols = 4
-        min_length = 2
-        max_length = 4
-        sentences = 32
-        valid_sentences = 4
-        test_sentences = 4
-        [training]
-        steps = 1
     "#;
-    let recipe = file(folder.path(), "none.toml", recipe);
-    let (_, model) = inside(folder.path(), "run");
-    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    let model = trained_once(folder.path(), recipe);
     let said = ["--coverage-penalty 0.2", "kind seq2seq", "leave it out"];
     let translate = ["translate", "--quiet", "--model", &model, "a b"];
     let evaluate = ["evaluate", "--quiet", "--model", &model, "--split", "test"];

@@ -281,9 +281,9 @@ impl ImagePreparation {
         if !matches!(filter, 2 | 3) {
             return Err(config.refuse("resample", "2 (bilinear) or 3 (bicubic)"));
         }
-        // Images that have the model's size already stay as they are; others are none of such a model's.
-        let is_cut = !matches!(resizing, Resizing::Stretch(to) if to == size);
-        if is_cut && !config.flag_or("do_resize", true)? {
+        // Stretching to the model's size changes no image that has this size, and without it the model reads no other.
+        let only_stretches = matches!(resizing, Resizing::Stretch(to) if to == size);
+        if !only_stretches && !config.flag_or("do_resize", true)? {
             return Err(config.refuse("do_resize", "true"));
         }
         let usual = 1.0 / 255.0;

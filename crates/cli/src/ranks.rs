@@ -221,20 +221,14 @@ mod processes {
 
 #[cfg(not(feature = "mpi"))]
 mod processes {
-    use std::env;
-
-    use regard_train::ranks::{Ranks, RanksError};
-
-    /// Where launchers say how many processes they started.
-    const STARTED: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    use regard_train::ranks::{Ranks, RanksError, launched};
 
     /// Refuses to be one of several processes: each would do the whole work, all in the same files.
     ///
     /// # Errors
     /// Several processes.
     pub fn join() -> Result<(), RanksError> {
-        let count = |name: &&str| env::var(name).ok()?.parse::<usize>().ok();
-        match STARTED.iter().find_map(count) {
+        match launched() {
             Some(count) if count > 1 => Err(RanksError::Carrier(format!(
                 "this is one of {count} processes, but this build knows nothing of the others; build regard with `--features mpi`, or start it without mpirun"
             ))),

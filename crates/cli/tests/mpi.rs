@@ -49,6 +49,14 @@ tokenizer = "none"
 
 const REGARD: &str = env!("CARGO_BIN_EXE_regard");
 
+fn is_open_mpi() -> bool {
+    static IS_OPEN_MPI: OnceLock<bool> = OnceLock::new();
+    *IS_OPEN_MPI.get_or_init(|| {
+        let told = Command::new("mpirun").arg("--version").output();
+        text(&told.expect("mpirun is there").stdout).contains("Open MPI")
+    })
+}
+
 /// `mpirun` for `count` processes on a machine of any size.
 fn mpirun(count: usize, folder: &Path) -> Command {
     mpirun_with(&[], count, folder)
@@ -56,13 +64,8 @@ fn mpirun(count: usize, folder: &Path) -> Command {
 
 /// The same with more options of Open MPI, which no other MPI knows, nor those without which it refuses to be started so.
 fn mpirun_with(more: &[&str], count: usize, folder: &Path) -> Command {
-    static IS_OPEN_MPI: OnceLock<bool> = OnceLock::new();
-    let is_open_mpi = IS_OPEN_MPI.get_or_init(|| {
-        let told = Command::new("mpirun").arg("--version").output();
-        text(&told.expect("mpirun is there").stdout).contains("Open MPI")
-    });
     let mut command = Command::new("mpirun");
-    if *is_open_mpi {
+    if is_open_mpi() {
         command.args(["--allow-run-as-root", "--oversubscribe"]);
         command.args(["--bind-to", "none"]).args(more);
     }
@@ -376,6 +379,25 @@ fn saved_step(folder: &Path, run: &str) -> u64 {
     let lines = fs::read_to_string(folder.join(run).join("metrics.jsonl")).unwrap();
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     last["step"].as_u64().unwrap()
+}
+
+/// A process that another library's launcher started finds no others: each would train by itself, in the same folder.
+#[test]
+fn a_launcher_of_another_library_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tiny.toml"), RECIPE).unwrap();
+    // What MPICH's launcher says, and Slurm with PMIx.
+    let said = match is_open_mpi() {
+        true => [("PMI_RANK", "0"), ("PMI_SIZE", "2")],
+        false => [("PMIX_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "2")],
+    };
+    let mut alone = Command::new(REGARD);
+    alone.args(["train", "tiny.toml", "--folder", "run"]);
+    let output = alone.envs(said).current_dir(&folder).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("one of 2 processes"), "{error}");
+    assert!(!folder.path().join("run").exists());
 }
 
 #[test]

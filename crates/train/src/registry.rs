@@ -334,12 +334,13 @@ impl Registry {
             }
             _locked = Some(RunFolder::lock(run.folder)?);
         }
+        let saved = run.ranks.gather(&saved)?[0];
+        if saved {
+            expect_none_read_once(overrides)?;
+        }
         let recipe = self.recipe_of(run.folder, overrides, run.ranks)?;
-        match run.ranks.gather(&saved)?[0] {
-            true => {
-                expect_no_start(overrides)?;
-                self.task(&recipe.model).resume(self, recipe, run, report)
-            }
+        match saved {
+            true => self.task(&recipe.model).resume(self, recipe, run, report),
             false => self.begin(recipe, run, report, true),
         }
     }
@@ -563,22 +564,31 @@ impl Registry {
     }
 }
 
-/// Refuses `training.start` for a run that goes on: it would be written into the recipe, and change nothing.
-fn expect_no_start(overrides: &[String]) -> Result<(), ConfigError> {
-    let key = "training.start";
-    let names_it = |text: &&String| {
+/// What a run reads where it begins, and has afterwards: keys, or tables with all of theirs.
+const READ_ONCE: [&str; 5] = [
+    "training.start",
+    "data.tokenizer",
+    "data.target_tokenizer",
+    "data.vocabulary.joint",
+    "data.vocabulary.size",
+];
+
+/// Refuses what a run that goes on would write into its recipe without effect.
+fn expect_none_read_once(overrides: &[String]) -> Result<(), ConfigError> {
+    for text in overrides {
         let path = text.split_once('=').map_or("", |(path, _)| path);
-        path.split('.').map(str::trim).eq(key.split('.'))
-    };
-    match overrides.iter().find(names_it) {
-        Some(text) => Err(ConfigError::Value {
-            place: Place::Override { text: text.clone() },
-            key: key.to_owned(),
-            found: "given for a run that has begun already".to_owned(),
-            expected: "a new run, in another folder".to_owned(),
-        }),
-        None => Ok(()),
+        let path: Vec<&str> = path.split('.').map(str::trim).collect();
+        let named = |key: &&str| path.starts_with(&key.split('.').collect::<Vec<_>>());
+        if let Some(key) = READ_ONCE.into_iter().find(named) {
+            return Err(ConfigError::Value {
+                place: Place::Override { text: text.clone() },
+                key: key.to_owned(),
+                found: "given for a run that has begun already".to_owned(),
+                expected: "a new run, in another folder".to_owned(),
+            });
+        }
     }
+    Ok(())
 }
 
 /// Reads the bytes of a model file of the architecture that `C` describes, which is called `kind`; `name` stands for the file in

@@ -521,7 +521,7 @@ fn a_file_that_no_run_has_written_is_not_replaced() {
     assert!(matches!(error, TrainError::Occupied(_)), "{error}");
 }
 
-/// A run that goes on has its weights: another model to begin with would be written into its recipe, and change nothing.
+/// A run that goes on has its weights and its tokenizer: others to begin with would be written into its recipe, and change nothing.
 #[test]
 fn a_run_that_goes_on_takes_no_other_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -529,13 +529,16 @@ fn a_run_that_goes_on_takes_no_other_start() {
     let recipe = recipe(&["training.steps=1", "data.synthetic.sentences=64"]);
     train(&recipe, &run, None, false).unwrap();
     let written = fs::read(run.join("recipe.toml")).unwrap();
-    for start in ["training.start=other", " training . start = \"other\""] {
+    for (start, key) in [
+        ("training.start=other", "training.start"),
+        (" training . start = \"other\"", "training.start"),
+        ("data.vocabulary.size=100", "data.vocabulary.size"),
+        ("data.tokenizer.path=other", "data.tokenizer"),
+    ] {
         let error = resume_with(&run, &["training.steps=2", start]).unwrap_err();
         let error = error.to_string();
-        assert!(
-            error.contains("training.start: given for a run that has begun already"),
-            "{error}"
-        );
+        let expected = format!("{key}: given for a run that has begun already");
+        assert!(error.contains(&expected), "{error}");
         assert_eq!(fs::read(run.join("recipe.toml")).unwrap(), written);
     }
     assert_eq!(resume_with(&run, &["training.steps=2"]).unwrap().step, 2);

@@ -123,6 +123,13 @@ fn translations_are_those_of_the_library() {
     page.size(1200, 900);
     let address = serve(folder);
     let local = local("multi30k-en-de");
+    // The page begins with the first one by itself.
+    page.load(&format!("http://{address}/"));
+    page.wait("document.querySelector('#plain .output')");
+    assert_eq!(
+        page.value("document.querySelector('textarea').value"),
+        SENTENCES[0]
+    );
     for (number, sentence) in SENTENCES.iter().enumerate() {
         let expected = look(&local, json!({ "text": sentence }), &[]);
         let text = sentence.replace(' ', "+");
@@ -199,21 +206,25 @@ fn images_are_described_and_shown() {
     let Some(folder) = built() else { return };
     let Some(mut page) = Page::open() else { return };
     let address = serve(folder);
-    let scene = repository().join("docs/scene.png").canonicalize().unwrap();
-    let expected = look(
-        &local("scenes-captioner"),
-        json!({}),
-        &fs::read(&scene).unwrap(),
-    );
+    let local = local("scenes-captioner");
+    // The page begins with the first one by itself.
     page.load(&format!("http://{address}/?model=scenes-captioner"));
-    choose(&mut page, "input[data-focus=file]", &scene);
-    page.wait("document.querySelector('.drop').textContent.includes('scene.png')");
-    page.click("[data-focus=look]", false);
-    page.wait("document.querySelector('#plain .output')");
-    assert_eq!(
-        page.text("#plain .output"),
-        expected["output"].as_str().unwrap()
-    );
+    for name in ["scene.png", "digit.png"] {
+        let path = repository().join("docs").join(name);
+        let path = path.canonicalize().unwrap();
+        let expected = look(&local, json!({}), &fs::read(&path).unwrap());
+        if name != "scene.png" {
+            choose(&mut page, "input[data-focus=file]", &path);
+            page.wait(&format!(
+                "document.querySelector('.drop').textContent.includes('{name}')"
+            ));
+            page.click("[data-focus=look]", false);
+        }
+        page.wait(&format!(
+            "document.querySelector('#plain .output')?.textContent === {}",
+            expected["output"]
+        ));
+    }
     page.click("a[data-focus='view-image']", false);
     page.wait("document.querySelector('#main img')?.naturalWidth > 0");
     page.screenshot("web-image");

@@ -233,6 +233,26 @@ fn help_and_version_are_results() {
     }
 }
 
+/// A build without MPI refuses to be one of several processes, whoever started them: each would do the whole work.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn one_of_several_processes_is_refused() {
+    for said in [
+        &[("OMPI_COMM_WORLD_SIZE", "2")][..],
+        &[("PMI_RANK", "0"), ("PMI_SIZE", "2")],
+        &[("PMIX_RANK", "1"), ("SLURM_STEP_NUM_TASKS", "2")],
+    ] {
+        let asserted = regard().envs(said.iter().copied()).arg("explain").assert();
+        let error = stderr(&asserted.code(1));
+        assert!(error.contains("one of 2 processes"), "{said:?}: {error}");
+    }
+    // One process that a launcher started, and tasks of Slurm that know nothing of each other, are by themselves.
+    for said in [("PMI_SIZE", "1"), ("SLURM_STEP_NUM_TASKS", "2")] {
+        let mut command = regard();
+        command.env(said.0, said.1).arg("--help").assert().success();
+    }
+}
+
 /// The commands whose help has examples.
 pub const COMMANDS: [&str; 18] = [
     "translate",

@@ -2,7 +2,7 @@
 import {
   $, Told, address, alone, catalogue, currentMap, h, here, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, request, say, set, state, token, traceOf,
 } from "./common.js";
-import { viewAsk } from "./ask.js";
+import { begin, viewAsk } from "./ask.js";
 import { viewCompare } from "./compare.js";
 import { explainPath, viewExplain } from "./explain.js";
 import { saveShown } from "./drawn.js";
@@ -174,7 +174,9 @@ if (here) {
 onChange(draw);
 readAddress();
 say();
-readCatalogue().then(() => {
-  if (state.view === "overview" && !location.hash.slice(1) && !catalogue.traces.length && catalogue.model) state.view = "ask";
-  return draw();
+readCatalogue().then(async () => {
+  const fresh = state.view === "overview" && !location.hash.slice(1) && !catalogue.traces.length && catalogue.model;
+  if (fresh) state.view = "ask";
+  await draw();
+  if (fresh && here) here.example().then(begin).catch((error) => say(error.message));
 }).catch((error) => $("main").replaceChildren(h("p", { className: "alert", role: "alert", textContent: error.message })));

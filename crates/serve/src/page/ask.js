@@ -61,6 +61,13 @@ const ask = () => busy("The model is looking …", async () => {
   await change();
 });
 
+// Asks what nobody has entered.
+export function begin({ text, image }) {
+  state.text = text;
+  asked.image = image;
+  return ask();
+}
+
 async function change() {
   asked.changes = state.off;
   const ablation = changesOf(state.off);

@@ -1,8 +1,11 @@
 // A page without a server: its worker computes what a server would answer (crates/web).
 import { h } from "./elements.js";
 
+// Name, what it does, and what it is shown with: a text, or an image beside the models.
 const MODELS = [
-  ["multi30k-en-de", "Translate"], ["scenes-captioner", "Describe an image"], ["", "Explain, and open traces"],
+  ["multi30k-en-de", "Translate", { text: "A man in a red shirt is riding a bicycle." }],
+  ["scenes-captioner", "Describe an image", { image: "scene.png" }],
+  ["", "Explain, and open traces"],
 ];
 
 export function computing() {
@@ -30,6 +33,14 @@ export function computing() {
       addresses.set(id, URL.createObjectURL(await (await answer(`api/trace/${id}/image`)).blob()));
     }
   }
+  // What a page that was opened without an address of its own asks its model.
+  async function example() {
+    const { text = "", image } = MODELS.find(([name]) => name === model)?.[2] ?? {};
+    if (!image) return { text, image: null };
+    const found = await fetch(`models/${image}`);
+    if (!found.ok) throw new Error(`models/${image}: the server answered ${found.status}`);
+    return { text, image: new File([await found.blob()], image) };
+  }
   const chooser = (opened) => [
     h("label", {}, h("span", { className: "unseen", textContent: "Model" }), h("select", {
       id: "model", onchange: (event) => { location.href = `?${new URLSearchParams({ model: event.target.value })}`; },
@@ -37,5 +48,5 @@ export function computing() {
     h("label", { className: "plain", title: "A trace that regard wrote (safetensors). It does not leave this page." }, "Open a trace ",
       h("input", { type: "file", id: "open", className: "unseen", accept: ".safetensors", onchange: (event) => opened(event.target.files[0]) })),
   ];
-  return { answer, follow, chooser, image: (id) => addresses.get(id) };
+  return { answer, follow, chooser, example, image: (id) => addresses.get(id) };
 }

@@ -29,7 +29,7 @@
 mod mpi;
 mod threads;
 
-use std::{fmt::Debug, ops::Range};
+use std::{env, fmt::Debug, ops::Range};
 
 use regard_kernels::simd::Level;
 use serde::{Serialize, de::DeserializeOwned};
@@ -37,6 +37,19 @@ use serde::{Serialize, de::DeserializeOwned};
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 pub use threads::Threads;
+
+/// How many processes a launcher of MPI programs says to have started, of which this is one; `None` if it was started by itself.
+///
+/// Open MPI, MPICH and its kin give the number; beside PMIx, which does not, Slurm gives it.
+pub fn launched() -> Option<usize> {
+    let count = |name| env::var(name).ok()?.parse().ok();
+    let given = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    given.into_iter().find_map(count).or_else(|| {
+        let mut ranks = ["PMI_RANK", "PMIX_RANK"].into_iter();
+        let is_rank = ranks.any(|name| env::var_os(name).is_some());
+        is_rank.then(|| count("SLURM_STEP_NUM_TASKS").unwrap_or(1))
+    })
+}
 
 /// Numbers that are summed at once.
 pub(crate) const BUCKET: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Ranks that are processes which `mpirun` started, on one machine or several: Open MPI, MPICH, or whatever was built against.
 
 use std::{
-    env, fmt,
+    fmt,
     sync::Mutex,
     thread,
     time::{Duration, Instant},
@@ -15,10 +15,7 @@ use mpi::{
     traits::{CommunicatorCollectives, Destination, Source},
 };
 
-use super::{Ranks, RanksError};
-
-/// What launchers of MPI programs set: Open MPI, MPICH and its kin, Slurm with PMIx.
-const LAUNCHED: [&str; 4] = ["OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"];
+use super::{Ranks, RanksError, launched};
 
 /// Bytes of a message at most; MPI counts them in 32 bits with a sign.
 const MOST: usize = 1 << 30;
@@ -39,11 +36,11 @@ impl Mpi {
     /// once.
     ///
     /// # Errors
-    /// An MPI library that cannot be called from several threads.
+    /// An MPI library that cannot be called from several threads, or that another one's launcher started.
     pub fn join() -> Result<Option<Self>, RanksError> {
-        if LAUNCHED.iter().all(|name| env::var_os(name).is_none()) {
+        let Some(launched) = launched() else {
             return Ok(None);
-        }
+        };
         let started = mpi::initialize_with_threading(Threading::Serialized);
         let Some((universe, threading)) = started else {
             return Err(RanksError::Carrier("MPI was begun twice".to_owned()));
@@ -54,6 +51,12 @@ impl Mpi {
             return Err(RanksError::Carrier(problem.to_owned()));
         }
         let world = SimpleCommunicator::world();
+        if world.size() == 1 && launched > 1 {
+            return Err(RanksError::Carrier(format!(
+                "this is one of {launched} processes, but MPI finds no other: the launcher is not of the MPI library that this build is of; \
+                 expected the library's own mpirun, or with Slurm `srun --mpi=pmix` for Open MPI and `--mpi=pmi2` for MPICH"
+            )));
+        }
         Ok(Some(Self {
             rank: world.rank() as usize,
             count: world.size() as usize,

@@ -13,9 +13,11 @@
 //! Running moments of batch norm are no weights. Each rank normalises by the moments of its own rows, as is usual, and the running
 //! moments are the mean of the ranks', by rows.
 //!
-//! The sums begin while the backward pass still runs: a thread beside it takes the weights from the last to the first, in buckets, and sums a
-//! bucket as soon as its gradients are complete ([`EarlyGradients`]). The order of the buckets is that of the weights on all ranks, and
-//! a sum is that of the ranks in their order, so what is complete first changes no bit.
+//! The sums begin while the backward pass still runs: a thread beside it takes the weights in buckets, and sums a bucket as soon as its
+//! gradients are complete ([`EarlyGradients`]). The first update takes the weights from the last to the first, the others in the
+//! order in which their gradients arrived on rank 0 then: a pass goes back through what is deepest in the graph first, so that a decoder's
+//! first layer may come after the whole encoder. All ranks have the same buckets, and a sum is that of the ranks in their order, so
+//! the order of the weights changes no bit.
 //!
 //! Gradients on a graphics card stay there and are summed at the end of the pass (`card.rs`).
 
@@ -176,6 +178,8 @@ pub(super) struct Summing {
     carrier: Option<Carrier>,
     /// Weights that operations without a count read too: their gradients are complete at the end only.
     late: BTreeSet<usize>,
+    /// The weights in the order in which their gradients arrived on rank 0; empty until an update has told it.
+    order: Vec<usize>,
 }
 
 /// Where the gradients of a backward pass arrive. To be made before the forward pass.
@@ -210,6 +214,7 @@ impl Summing {
         Ok(Self {
             carrier: Carrier::agree(ranks, device)?,
             late: BTreeSet::new(),
+            order: vec![],
         })
     }
 
@@ -262,8 +267,9 @@ impl Summing {
         } = arriving;
         let mut weights = Weights::default();
         module.visit(&mut weights);
+        weights.arrange(&self.order);
         let sums = Sums::new(ranks, &weights);
-        let (summed, late) = thread::scope(|scope| {
+        let (summed, arrived, late) = thread::scope(|scope| {
             let sums = scope.spawn(|| sums.run(receiver));
             module.visit(&mut Rest {
                 gradients: loss.map(|loss| loss.backward()),
@@ -275,7 +281,14 @@ impl Summing {
             drop(early);
             sums.join().expect("sums do not panic")
         })?;
-        self.late.extend(late);
+        if !late.is_empty() {
+            // They will arrive at another time.
+            self.order.clear();
+            self.late.extend(late);
+        } else if self.order.is_empty() {
+            let all = ranks.gather(&ranks.is_first().then_some(arrived))?;
+            self.order = all.into_iter().flatten().flatten().collect();
+        }
         Ok(WeightGradients::Memory(summed))
     }
 }
@@ -286,6 +299,18 @@ struct Weights {
     /// All weights, trained or not.
     count: usize,
     trained: Vec<Weight>,
+}
+
+impl Weights {
+    /// Puts those that are trained into the order of `places`; from the last to the first if there are none.
+    fn arrange(&mut self, places: &[usize]) {
+        self.trained.reverse();
+        let mut turns = vec![usize::MAX; self.count];
+        for (turn, &place) in places.iter().enumerate() {
+            turns[place] = turn;
+        }
+        self.trained.sort_by_key(|weight| turns[weight.index]);
+    }
 }
 
 impl ModuleVisitor for Weights {
@@ -337,6 +362,8 @@ struct Sums<'a> {
     /// The gradient of each weight here, once it has arrived.
     own: Vec<Option<Option<TensorData>>>,
     summed: Vec<Option<TensorData>>,
+    /// The weights in the order in which their gradients arrived here.
+    arrived: Vec<usize>,
     /// Weights whose gradients changed after they had arrived.
     late: BTreeSet<usize>,
 }
@@ -348,33 +375,34 @@ impl<'a> Sums<'a> {
             weights,
             own: vec![None; weights.count],
             summed: vec![None; weights.count],
+            arrived: vec![],
             late: BTreeSet::new(),
         }
     }
 
-    /// The sums, and the weights of which the gradient was late on any rank.
+    /// The sums, the weights in the order in which their gradients arrived here, and those of which the gradient was late on any rank.
     fn run(
         mut self,
         arrivals: Receiver<Arrival>,
-    ) -> Result<(Vec<Option<TensorData>>, BTreeSet<usize>), RanksError> {
+    ) -> Result<(Vec<Option<TensorData>>, Vec<usize>, BTreeSet<usize>), RanksError> {
         let mut left = &self.weights.trained[..];
         while !left.is_empty() {
-            // As many of the last as fit, or one that is larger than a bucket.
+            // As many of the next as fit, or one that is larger than a bucket.
             let mut room = BUCKET;
             let fits = |weight: &&Weight| {
                 let rest = room.checked_sub(weight.numbers());
                 room = rest.unwrap_or(0);
                 rest.is_some()
             };
-            let fit = left.iter().rev().take_while(fits).count().max(1);
-            let (before, bucket) = left.split_at(left.len() - fit);
+            let fit = left.iter().take_while(fits).count().max(1);
+            let (bucket, rest) = left.split_at(fit);
             while bucket.iter().any(|weight| self.own[weight.index].is_none()) {
                 // Nobody sends any more: the backward pass has panicked.
                 let arrival = arrivals.recv().map_err(|_| RanksError::Gone)?;
                 self.take(arrival);
             }
             self.sum(bucket)?;
-            left = before;
+            left = rest;
         }
         for arrival in arrivals {
             self.take(arrival);
@@ -389,12 +417,13 @@ impl<'a> Sums<'a> {
             let again: Vec<Weight> = again.collect();
             self.sum(&again)?;
         }
-        Ok((self.summed, late))
+        Ok((self.summed, self.arrived, late))
     }
 
     fn take(&mut self, (index, gradient): Arrival) {
-        if self.own[index].replace(gradient).is_some() {
-            self.late.insert(index);
+        match self.own[index].replace(gradient) {
+            None => self.arrived.push(index),
+            Some(_) => _ = self.late.insert(index),
         }
     }
 
@@ -529,6 +558,63 @@ mod tests {
         }
     }
 
+    /// The sums of both ranks' gradients of `loss`, to be those of each of two updates; `also` looks at what has summed after each.
+    fn expect_sums<M: Module + Sync>(
+        module: &M,
+        loss: impl Fn(usize) -> Tensor<1> + Sync,
+        also: impl Fn(&Summing, usize) + Sync,
+    ) {
+        let own = [0, 1].map(|rank| in_memory(gradients(module, Some(loss(rank).backward()))));
+        let [first, second] = &own;
+        let expected: Vec<Vec<f32>> = first
+            .iter()
+            .zip(second)
+            .map(|(a, b)| [a, b].map(|one| slice(one.as_ref().expect("a gradient"))))
+            .map(|[a, b]| a.iter().zip(b).map(|(a, b)| a + b).collect())
+            .collect();
+        thread::scope(|scope| {
+            for ranks in Threads::new(2) {
+                let (module, loss, also, expected) = (module.clone(), &loss, &also, &expected);
+                scope.spawn(move || {
+                    let mut summing = Summing::agree(&ranks, &Device::flex()).unwrap();
+                    for update in 0..2 {
+                        let arriving = summing.watch(&ranks, &module);
+                        let loss = loss(ranks.rank());
+                        let summed = summing.backward(&ranks, &module, Some(loss), arriving);
+                        for (sum, expected) in in_memory(summed.unwrap()).iter().zip(expected) {
+                            let sum = slice(sum.as_ref().expect("a gradient"));
+                            assert_eq!(sum, expected, "update {update}");
+                        }
+                        also(&summing, update);
+                    }
+                });
+            }
+        });
+    }
+
+    /// The last weights of the module are read first, so their gradients are the last: from the second update on they are the last to be summed.
+    #[test]
+    fn gradients_are_summed_in_the_order_in_which_they_arrive() {
+        let device = Device::flex().autodiff();
+        let module = [3, 4].map(|seed| Initializer::new(seed, &device).linear(4, 4, false));
+        let loss = |rank: usize| {
+            let input = Tensor::<3>::full([2, 3, 4], 0.1 + rank as f32, &device);
+            let output = apply(&module[0], apply(&module[1], input));
+            (output.clone() * output).sum()
+        };
+        expect_sums(&module, loss, |summing, update| {
+            assert_eq!(summing.order, [0, 1], "update {update}");
+        });
+        let mut weights = Weights::default();
+        module.visit(&mut weights);
+        for (places, expected) in [(&[][..], [1, 0]), (&[0, 1], [0, 1])] {
+            weights.trained.sort_by_key(|weight| weight.index);
+            weights.arrange(places);
+            let arranged: Vec<usize> = weights.trained.iter().map(|one| one.index).collect();
+            assert_eq!(arranged, expected);
+        }
+    }
+
     /// Two ranks with inputs of their own, and a weight that a fused operation and one of Burn's read: its gradient seems complete too
     /// early once, and is not sent before the end from then on. The bias, which the fused operation alone reads, stays early.
     #[test]
@@ -541,34 +627,10 @@ mod tests {
             let output = apply(&module, first);
             (output.clone() * output).sum()
         };
-        let own = [0, 1].map(|rank| {
-            let all = Some(loss(rank).backward());
-            in_memory(gradients(&module, all))
-        });
-        let [first, second] = &own;
-        let expected: Vec<Vec<f32>> = first
-            .iter()
-            .zip(second)
-            .map(|(a, b)| [a, b].map(|one| slice(one.as_ref().expect("a gradient"))))
-            .map(|[a, b]| a.iter().zip(b).map(|(a, b)| a + b).collect())
-            .collect();
-        thread::scope(|scope| {
-            for ranks in Threads::new(2) {
-                let (module, loss, expected) = (module.clone(), &loss, &expected);
-                scope.spawn(move || {
-                    let mut summing = Summing::agree(&ranks, &Device::flex()).unwrap();
-                    for update in 0..2 {
-                        let arriving = summing.watch(&ranks, &module);
-                        let loss = loss(ranks.rank());
-                        let summed = summing.backward(&ranks, &module, Some(loss), arriving);
-                        for (sum, expected) in in_memory(summed.unwrap()).iter().zip(expected) {
-                            let sum = slice(sum.as_ref().expect("a gradient"));
-                            assert_eq!(sum, expected, "update {update}");
-                        }
-                        assert_eq!(summing.late, BTreeSet::from([0]), "update {update}");
-                    }
-                });
-            }
+        expect_sums(&module, loss, |summing, update| {
+            assert_eq!(summing.late, BTreeSet::from([0]), "update {update}");
+            // It arrives at another time from the second update on.
+            assert_eq!(summing.order.is_empty(), update == 0);
         });
     }
 }

@@ -224,6 +224,7 @@ fn images_are_described_and_shown() {
             "document.querySelector('#plain .output')?.textContent === {}",
             expected["output"]
         ));
+        page.wait("document.querySelector('.drop img').naturalWidth > 0");
     }
     page.click("a[data-focus='view-image']", false);
     page.wait("document.querySelector('#main img')?.naturalWidth > 0");

@@ -1,8 +1,8 @@
 // Ask the model; switch heads off or make them uniform, and see whether the output changes.
-import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
+import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, here, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
 
 // What was asked last, and what the model answered with all heads and with the heads that are changed.
-const asked = { image: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
+const asked = { image: null, shown: "", input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
 let main = () => {};
 
 // A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6. `replace` takes the weights of
@@ -61,10 +61,15 @@ const ask = () => busy("The model is looking …", async () => {
   await change();
 });
 
+function take(image) {
+  URL.revokeObjectURL(asked.shown);
+  Object.assign(asked, { image, shown: image ? URL.createObjectURL(image) : "" });
+}
+
 // Asks what nobody has entered.
 export function begin({ text, image }) {
   state.text = text;
-  asked.image = image;
+  take(image);
   return ask();
 }
 
@@ -135,12 +140,12 @@ function fill(box) {
   }));
   const fields = [];
   if (kind.startsWith("image")) {
-    const take = (file) => { asked.image = file; main(); };
-    const input = h("input", { type: "file", accept: "image/png,image/jpeg,image/webp", "data-focus": "file", onchange: (event) => take(event.target.files[0] ?? null) });
+    const chosen = (file) => { take(file); main(); };
+    const input = h("input", { type: "file", accept: "image/png,image/jpeg,image/webp", "data-focus": "file", onchange: (event) => chosen(event.target.files[0] ?? null) });
     fields.push(h("label", {
       className: "drop", ondragover: (event) => event.preventDefault(),
-      ondrop: (event) => { event.preventDefault(); take(event.dataTransfer.files[0] ?? null); },
-    }, asked.image ? `Image: ${asked.image.name}` : "Drop an image here, or choose a file ", input));
+      ondrop: (event) => { event.preventDefault(); chosen(event.dataTransfer.files[0] ?? null); },
+    }, asked.image ? `Image: ${asked.image.name}` : "Drop an image here, or choose a file ", input, asked.image && h("img", { src: asked.shown, alt: "" })));
   }
   if (kind === "text") fields.push(area("text", "Text"));
   if (kind === "source_and_target") fields.push(area("text", "Source"), area("target", "Target"));
@@ -160,9 +165,10 @@ function fill(box) {
   if (focus) box.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
 }
 
-// The address holds the number of a look, but no image.
+// The address holds the number of a look, but no image; without a server nobody else can open it.
 function kept() {
   const look = catalogue.traces.find((trace) => trace.asked && String(trace.id) === state.trace);
+  if (asked.plain && here) return "";
   if (asked.plain) return h("p", { className: "faint", id: "kept", textContent: `A link cannot hold the image: it opens look ${asked.plain.trace}, while this server runs and keeps it.` });
   if (look) return h("p", { id: "kept" }, `This link is of look ${look.id}, whose image the server has kept: `, h("a", { href: address({ view: "overview" }), textContent: "see what it looked at" }), ".");
   return state.trace === "" ? "" : h("p", { className: "alert", id: "kept", textContent: `Look ${state.trace} is no longer kept: choose the image again.` });

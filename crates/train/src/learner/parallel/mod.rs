@@ -269,7 +269,7 @@ impl Summing {
         module.visit(&mut weights);
         weights.arrange(&self.order);
         let sums = Sums::new(ranks, &weights);
-        let (summed, arrived, late) = thread::scope(|scope| {
+        let summed = thread::scope(|scope| {
             let sums = scope.spawn(|| sums.run(receiver));
             module.visit(&mut Rest {
                 gradients: loss.map(|loss| loss.backward()),
@@ -281,15 +281,15 @@ impl Summing {
             drop(early);
             sums.join().expect("sums do not panic")
         })?;
-        if !late.is_empty() {
+        if !summed.late.is_empty() {
             // They will arrive at another time.
             self.order.clear();
-            self.late.extend(late);
+            self.late.extend(summed.late);
         } else if self.order.is_empty() {
-            let all = ranks.gather(&ranks.is_first().then_some(arrived))?;
+            let all = ranks.gather(&ranks.is_first().then_some(summed.arrived))?;
             self.order = all.into_iter().flatten().flatten().collect();
         }
-        Ok(WeightGradients::Memory(summed))
+        Ok(WeightGradients::Memory(summed.gradients))
     }
 }
 
@@ -355,6 +355,16 @@ impl ModuleVisitor for Rest<'_> {
     }
 }
 
+/// What [`Sums`] gives.
+struct Summed {
+    /// The sum for each weight.
+    gradients: Vec<Option<TensorData>>,
+    /// The weights in the order in which their gradients arrived here.
+    arrived: Vec<usize>,
+    /// The weights whose gradients were late on any rank.
+    late: BTreeSet<usize>,
+}
+
 /// Sums what arrives, over all ranks.
 struct Sums<'a> {
     ranks: &'a dyn Ranks,
@@ -380,11 +390,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// The sums, the weights in the order in which their gradients arrived here, and those of which the gradient was late on any rank.
-    fn run(
-        mut self,
-        arrivals: Receiver<Arrival>,
-    ) -> Result<(Vec<Option<TensorData>>, Vec<usize>, BTreeSet<usize>), RanksError> {
+    fn run(mut self, arrivals: Receiver<Arrival>) -> Result<Summed, RanksError> {
         let mut left = &self.weights.trained[..];
         while !left.is_empty() {
             // As many of the next as fit, or one that is larger than a bucket.
@@ -417,7 +423,11 @@ impl<'a> Sums<'a> {
             let again: Vec<Weight> = again.collect();
             self.sum(&again)?;
         }
-        Ok((self.summed, self.arrived, late))
+        Ok(Summed {
+            gradients: self.summed,
+            arrived: self.arrived,
+            late,
+        })
     }
 
     fn take(&mut self, (index, gradient): Arrival) {

@@ -227,7 +227,7 @@ fn images_are_described_and_shown() {
         page.wait("document.querySelector('.drop img').naturalWidth > 0");
     }
     page.click("a[data-focus='view-image']", false);
-    page.wait("document.querySelector('#main img')?.naturalWidth > 0");
+    page.wait("document.querySelector('#main').dataset.view === 'image' && document.querySelector('#main img')?.naturalWidth > 0");
     page.screenshot("web-image");
     no_errors(&page);
 }

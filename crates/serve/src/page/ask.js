@@ -2,7 +2,7 @@
 import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, here, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
 
 // What was asked last, and what the model answered with all heads and with the heads that are changed.
-const asked = { image: null, shown: "", input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
+const asked = { image: null, picture: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
 let main = () => {};
 
 // A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6. `replace` takes the weights of
@@ -62,8 +62,8 @@ const ask = () => busy("The model is looking …", async () => {
 });
 
 function take(image) {
-  URL.revokeObjectURL(asked.shown);
-  Object.assign(asked, { image, shown: image ? URL.createObjectURL(image) : "" });
+  if (asked.picture) URL.revokeObjectURL(asked.picture.src);
+  Object.assign(asked, { image, picture: image && h("img", { src: URL.createObjectURL(image), alt: "" }) });
 }
 
 // Asks what nobody has entered.
@@ -145,7 +145,7 @@ function fill(box) {
     fields.push(h("label", {
       className: "drop", ondragover: (event) => event.preventDefault(),
       ondrop: (event) => { event.preventDefault(); chosen(event.dataTransfer.files[0] ?? null); },
-    }, asked.image ? `Image: ${asked.image.name}` : "Drop an image here, or choose a file ", input, asked.image && h("img", { src: asked.shown, alt: "" })));
+    }, asked.image ? `Image: ${asked.image.name}` : "Drop an image here, or choose a file ", input, asked.picture));
   }
   if (kind === "text") fields.push(area("text", "Text"));
   if (kind === "source_and_target") fields.push(area("text", "Source"), area("target", "Target"));

@@ -568,7 +568,7 @@ mod tests {
         }
     }
 
-    /// The sums of both ranks' gradients of `loss`, to be those of each of two updates; `also` looks at what has summed after each.
+    /// Expects each of two updates to sum the gradients of `loss` over two ranks; `also` is called after each, with its number.
     fn expect_sums<M: Module + Sync>(
         module: &M,
         loss: impl Fn(usize) -> Tensor<1> + Sync,

@@ -40,7 +40,7 @@
 //! reads or writes anything, and answers with a [`KernelError`] that names the argument, what was
 //! expected and what was found. Results are the same to the last bit for any number of threads and
 //! from run to run. Work runs on the caller's [rayon] pool if it is large enough to be worth
-//! waking a thread, else on the calling thread.
+//! waking a thread, else on the calling thread. [`stoppable`] ends long calls early.
 //!
 //! `tanh` over a slice, and a softmax cross-entropy:
 //! ```
@@ -96,6 +96,7 @@ pub use problem::{
     Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, RelativeBias, Window,
 };
 pub use sequence::Unit;
+pub use threads::{Stopped, stoppable};
 pub use view::{View, ViewMut};
 
 #[cfg(test)]

@@ -9,13 +9,20 @@
 //! An update of a small model is some hundred operations of 20 to 500 µs. Rayon's threads go to sleep some 10 µs after their last
 //! share, and would be woken for each operation. So a thread that has done its share lingers: for a short while it looks for more
 //! without sleeping. So does the calling thread when it waits for the last shares of others.
+//!
+//! A call under [`stoppable`] looks at a flag before each chunk or task. If it is set, the thread unwinds as it would by a panic, so that
+//! nothing that follows sees half of a result.
 
 use std::{
     cell::Cell,
     hint::spin_loop,
-    sync::atomic::{
-        AtomicBool, AtomicUsize,
-        Ordering::{Acquire, Relaxed, Release},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     thread::yield_now,
     time::{Duration, Instant},
@@ -108,6 +115,66 @@ fn is_worth_sharing(nanoseconds: f64) -> bool {
     nanoseconds > least && rayon::current_num_threads() > 1
 }
 
+/// Why there is no result: see [`stoppable`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped")]
+pub struct Stopped;
+
+thread_local! {
+    /// What the calls of this thread look at.
+    static STOP: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
+}
+
+/// What `work` gives, unless another thread sets `stop` before: the kernels that this thread calls in `work` then end within a fraction of a
+/// second, and what they were to write is incomplete. For calls so long that a user may press Ctrl-C.
+///
+/// It unwinds through `work`, which therefore must not hold what a panic would leave unusable, such as a locked `Mutex`.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+/// use regard_kernels::{Stopped, stoppable, sum};
+///
+/// let stop = Arc::new(AtomicBool::new(false));
+/// assert_eq!(stoppable(&stop, || sum::sum(&[1.0, 2.0])), Ok(3.0));
+/// stop.store(true, Ordering::Relaxed); // by another thread, in the middle of a call
+/// assert_eq!(stoppable(&stop, || sum::sum(&[1.0, 2.0])), Err(Stopped));
+/// ```
+///
+/// # Errors
+/// `stop` was set.
+pub fn stoppable<R>(stop: &Arc<AtomicBool>, work: impl FnOnce() -> R) -> Result<R, Stopped> {
+    let outer = STOP.replace(Some(stop.clone()));
+    let result = catch_unwind(AssertUnwindSafe(work));
+    STOP.set(outer);
+    result.map_err(|thrown| match thrown.downcast() {
+        Ok(stopped) => *stopped,
+        Err(panicked) => resume_unwind(panicked),
+    })
+}
+
+/// The flag of one call, taken from its thread: while it waits for others, the thread may take work of another call, which the flag does not
+/// concern.
+struct Stop(Option<Arc<AtomicBool>>);
+
+impl Stop {
+    fn of_this_thread() -> Self {
+        Self(STOP.take())
+    }
+
+    /// Does not return if the flag is set.
+    fn heed(&self) {
+        if self.0.as_ref().is_some_and(|stop| stop.load(Relaxed)) {
+            resume_unwind(Box::new(Stopped));
+        }
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        STOP.set(self.0.take());
+    }
+}
+
 /// Calls `work(first_row, chunk)` for every chunk of at most `chunk_rows` rows.
 ///
 /// `nanoseconds` is a rough estimate of the whole on one thread; it chooses between the pool and
@@ -123,6 +190,11 @@ pub(crate) fn for_each_chunk<R: Rows>(
         return;
     }
     let chunk_rows = chunk_rows.max(1);
+    let stop = Stop::of_this_thread();
+    let work = &|first, chunk| {
+        stop.heed();
+        work(first, chunk);
+    };
     if total_rows > chunk_rows && is_worth_sharing(nanoseconds) {
         halve(items, 0, total_rows, chunk_rows, work);
     } else {
@@ -187,32 +259,57 @@ fn halve<R: Rows>(
     );
 }
 
+/// The tasks of a [`team`].
+pub(crate) struct Tasks {
+    next: AtomicUsize,
+    count: usize,
+    stop: Stop,
+}
+
+impl Tasks {
+    /// The next task that no worker has taken.
+    pub(crate) fn take(&self) -> Option<usize> {
+        self.heed_stop();
+        let task = self.next.fetch_add(1, Relaxed);
+        (task < self.count).then_some(task)
+    }
+
+    /// Does not return if the call has been stopped. For the middle of long tasks.
+    pub(crate) fn heed_stop(&self) {
+        self.stop.heed();
+    }
+}
+
 /// Calls `worker` on the threads of the caller's pool, or on the calling thread alone where the work
-/// is not worth waking one. Workers take tasks `0..tasks` off the counter until none is left, so any worker may compute
+/// is not worth waking one. Workers take tasks `0..count` until none is left, so any worker may compute
 /// any task; the result of a task must not depend on which one does.
-pub(crate) fn team(tasks: usize, nanoseconds: f64, worker: &(impl Fn(&AtomicUsize) + Sync)) {
-    if tasks == 0 {
+pub(crate) fn team(count: usize, nanoseconds: f64, worker: &(impl Fn(&Tasks) + Sync)) {
+    if count == 0 {
         return;
     }
-    let next = AtomicUsize::new(0);
-    if tasks == 1 || !is_worth_sharing(nanoseconds) {
-        return worker(&next);
+    let tasks = &Tasks {
+        next: AtomicUsize::new(0),
+        count,
+        stop: Stop::of_this_thread(),
+    };
+    if count == 1 || !is_worth_sharing(nanoseconds) {
+        return worker(tasks);
     }
-    let threads = rayon::current_num_threads().min(tasks);
+    let threads = rayon::current_num_threads().min(count);
     let running = AtomicUsize::new(0);
     let caller = rayon::current_thread_index();
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|_| {
                 running.fetch_add(1, Relaxed);
-                worker(&next);
+                worker(tasks);
                 running.fetch_sub(1, Release);
                 if rayon::current_thread_index() != caller {
                     linger();
                 }
             });
         }
-        worker(&next);
+        worker(tasks);
         wait_for(|| running.load(Acquire) == 0);
     });
 }
@@ -349,13 +446,9 @@ mod tests {
             .unwrap();
         let sum = |broken: usize| {
             let total = AtomicUsize::new(0);
-            team(8, f64::INFINITY, &|next| {
-                loop {
-                    let task = next.fetch_add(1, Relaxed);
+            team(8, f64::INFINITY, &|tasks| {
+                while let Some(task) = tasks.take() {
                     assert_ne!(task, broken);
-                    if task >= 8 {
-                        return;
-                    }
                     total.fetch_add(task, Relaxed);
                 }
             });
@@ -366,6 +459,61 @@ mod tests {
             assert!(std::panic::catch_unwind(broken).is_err());
             assert_eq!(pool.install(|| sum(usize::MAX)), 28);
         }
+    }
+
+    #[test]
+    fn a_call_that_is_stopped_ends_and_leaves_a_pool_that_works() {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(3)
+            .build()
+            .unwrap();
+        for nanoseconds in [0.0, f64::INFINITY] {
+            let done = AtomicUsize::new(0);
+            // One task sets the flag; those behind it come after that.
+            let task = |index: usize, stop_at: usize, stop: &AtomicBool| {
+                stop.fetch_or(index == stop_at, Relaxed);
+                while index > stop_at && !stop.load(Relaxed) {
+                    yield_now();
+                }
+                done.fetch_add(1, Relaxed);
+            };
+            let in_a_team = |stop_at: usize, stop: &AtomicBool| {
+                team(100, nanoseconds, &|tasks| {
+                    while let Some(index) = tasks.take() {
+                        task(index, stop_at, stop);
+                    }
+                });
+            };
+            let in_chunks = |stop_at: usize, stop: &AtomicBool| {
+                let numbers = &mut [0usize; 100];
+                let work = |first, _: RowsMut<usize>| task(first, stop_at, stop);
+                for_each_chunk(rows(numbers, 1), 100, 1, nanoseconds, &work);
+            };
+            let stops = |way: &(dyn Fn(usize, &AtomicBool) + Sync)| {
+                let call = |stop_at: usize| {
+                    done.store(0, Relaxed);
+                    let stop = &Arc::new(AtomicBool::new(false));
+                    let result = pool.install(|| stoppable(stop, || way(stop_at, stop)));
+                    (result, done.load(Relaxed))
+                };
+                assert_eq!(call(usize::MAX), (Ok(()), 100));
+                let (result, done) = call(3);
+                assert_eq!(result, Err(Stopped));
+                assert!(done < 100, "{done}");
+                // A call beside it has no flag.
+                pool.install(|| way(0, &AtomicBool::new(true)));
+            };
+            stops(&in_a_team);
+            stops(&in_chunks);
+        }
+    }
+
+    #[test]
+    fn a_panic_is_not_a_stop() {
+        let stop = &Arc::new(AtomicBool::new(true));
+        let panicked = catch_unwind(|| stoppable(stop, || panic!("broken")));
+        let said = panicked.unwrap_err();
+        assert_eq!(said.downcast_ref::<&str>(), Some(&"broken"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use regard_kernels::additive::{Gradients, Input, PaddingMask, Shape, backward, f
 
 use crate::{
     arrays::{array, refused, shaped, slice, zeros},
-    threads::detached,
+    threads::kernel,
 };
 
 /// What is read, all contiguous: `query [batch, queries, dim]`, `key [batch, keys, dim]`, `v [dim]` or `[heads, dim]` (the batch is then
@@ -79,6 +79,12 @@ impl Arguments<'_> {
     }
 }
 
+/// Hyperbolic tangents, of which each takes about as long as a multiply-add of a product.
+fn products(shape: Shape) -> f64 {
+    let sizes = [shape.batch, shape.queries, shape.keys, shape.dim];
+    sizes.map(|size| size as f64).iter().product()
+}
+
 type Array<'py> = Bound<'py, PyArrayDyn<f32>>;
 
 /// Context `[batch, queries, value_dim]` and weights `[batch, queries, keys]`.
@@ -97,7 +103,9 @@ pub fn additive_forward<'py>(
     } = input.shape;
     let (of_context, of_weights) = ([batch, queries, value_dim], [batch, queries, keys]);
     let (mut context, mut weights) = (zeros(&of_context)?, zeros(&of_weights)?);
-    detached(py, || forward(&input, &mut context, &mut weights)).map_err(refused)?;
+    kernel(py, products(input.shape), || {
+        forward(&input, &mut context, &mut weights)
+    })?;
     Ok((
         array(py, context, &of_context)?,
         array(py, weights, &of_weights)?,
@@ -132,7 +140,7 @@ pub fn additive_backward<'py>(
         zeros(shapes[3])?,
     ];
     let mut bias = input.bias.map(|bias| vec![0.0; bias.len()]);
-    detached(py, || {
+    kernel(py, products(input.shape), || {
         let mut gradients = Gradients {
             query: &mut query,
             key: &mut key,
@@ -142,8 +150,7 @@ pub fn additive_backward<'py>(
             accumulate: false,
         };
         backward(&input, weights, d_context, d_weights, &mut gradients)
-    })
-    .map_err(refused)?;
+    })?;
     let bias = bias.zip(arguments.bias.as_ref().map(|bias| bias.shape()));
     let bias = bias.map(|(numbers, shape)| array(py, numbers, shape));
     let [query, key, v, value] = [(query, 0), (key, 1), (v, 2), (value, 3)]

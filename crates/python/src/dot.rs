@@ -1,19 +1,15 @@
 //! Dot-product attention on numpy arrays: forward, backward, and weights after the fact.
 
-mod parts;
-
 use half::{bf16, f16, slice::HalfBitsSliceExt, vec::HalfFloatVecExt};
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pyo3::{prelude::*, types::PyDict};
-use regard_kernels::{Attention, Element, KernelError, View, ViewMut, dot, pool::Kind};
+use regard_kernels::{Attention, Element, View, ViewMut, dot, pool::Kind};
 
 use crate::{
     arrays::{array, refused, slice, view, zeros},
     options::Options,
-    threads::detached,
+    threads::kernel,
 };
-
-use parts::Call;
 
 /// Queries, keys, values or an output; half precision as its bits.
 #[derive(FromPyObject)]
@@ -87,7 +83,7 @@ macro_rules! with_type {
 
 type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyArrayDyn<f32>>);
 
-/// Output `[batch, heads, queries, value_dim]`, stored as the query, and `lse [batch, heads, queries, 3]`. Ctrl-C ends it between two parts.
+/// Output `[batch, heads, queries, value_dim]`, stored as the query, and `lse [batch, heads, queries, 3]`.
 #[pyfunction]
 pub fn dot_forward<'py>(
     py: Python<'py>,
@@ -106,32 +102,17 @@ fn forward<'py, T: Stored>(
     options: &Bound<'py, PyDict>,
 ) -> PyResult<Arrays<'py>> {
     let options = Options::read(options)?;
-    let call = Call {
-        attention: options.attention()?,
-        query: T::view("query", query)?,
-        key: T::view("key", key)?,
-        value: T::view("value", value)?,
-    };
-    let [batch, heads, queries, _] = call.query.shape;
-    let value_dim = call.value.shape[3];
-    let (shape, of_lse) = (
-        [batch, heads, queries, value_dim],
-        [batch, heads, queries, 3],
-    );
+    let attention = options.attention()?;
+    let query = T::view("query", query)?;
+    let (key, value) = (T::view("key", key)?, T::view("value", value)?);
+    let [batch, heads, queries, _] = query.shape;
+    let shape = [batch, heads, queries, value.shape[3]];
+    let of_lse = [batch, heads, queries, 3];
     let (mut output, mut lse) = (zeros::<T>(&shape)?, zeros::<f32>(&of_lse)?);
-    let mut first = 0; // rows of the output that are done
-    for part in call.parts(py) {
-        let end = first + part.query.shape[..3].iter().product::<usize>();
-        let of_part = &mut output[first * value_dim..end * value_dim];
-        let lse_of_part = &mut lse[first * 3..end * 3];
-        if detached(py, || part.forward(of_part, lse_of_part)).is_err() {
-            // The whole call's error names what was passed.
-            detached(py, || call.forward(&mut output, &mut lse)).map_err(refused)?;
-            break;
-        }
-        py.check_signals()?;
-        first = end;
-    }
+    kernel(py, products(query.shape, key.shape), || {
+        let output = ViewMut::heads_first(&mut output, shape);
+        dot::forward_stored(&attention, query, key, value, output, Some(&mut lse))
+    })?;
     Ok((T::array(py, output, &shape)?, array(py, lse, &of_lse)?))
 }
 
@@ -179,7 +160,7 @@ fn backward<'py, T: Stored>(
     let of_bias = attention.bias.filter(|_| of_bias).map(|bias| bias.shape);
     let mut d_bias = of_bias.map(|shape| zeros(&shape)).transpose()?;
     let mut d_sink = attention.sink.map(|sink| vec![0.0; sink.len()]);
-    detached(py, || {
+    kernel(py, products(query.shape, key.shape), || {
         let gradients = dot::Gradients {
             query: ViewMut::heads_first(&mut d_query, shapes[0]),
             key: ViewMut::heads_first(&mut d_key, shapes[1]),
@@ -191,8 +172,7 @@ fn backward<'py, T: Stored>(
         dot::backward_stored(
             &attention, query, key, value, output, lse, d_output, gradients,
         )
-    })
-    .map_err(refused)?;
+    })?;
     let d_bias = d_bias
         .zip(of_bias)
         .map(|(numbers, shape)| array(py, numbers, &shape));
@@ -206,6 +186,14 @@ fn backward<'py, T: Stored>(
         array(py, d_value, &shapes[2])?,
     ];
     Ok((of_inputs, d_bias.transpose()?, d_sink.transpose()?))
+}
+
+/// Multiply-adds of all scores.
+fn products([batch, heads, queries, dim]: [usize; 4], key: [usize; 4]) -> f64 {
+    [batch, heads, queries, dim, key[2]]
+        .map(|size| size as f64)
+        .iter()
+        .product()
 }
 
 /// The arguments of what is computed after the fact, in `float32`.
@@ -231,8 +219,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    fn observe(&self, observe: dot::Observe<'_>) -> Result<(), KernelError> {
-        dot::observe(&self.attention, self.query, self.key, self.lse, observe)
+    fn products(&self) -> f64 {
+        products(self.query.shape, self.key.shape)
     }
 }
 
@@ -263,8 +251,8 @@ pub fn dot_observe<'py>(
     let (of_entropy, of_sums) = (some(entropy, queries), some(column_sums, keys));
     let (mut nats, mut sums) = (zeros(&of_entropy)?, zeros(&of_sums)?);
     let (mut top_weights, mut top_keys) = (zeros(&of_top)?, zeros::<u32>(&of_top)?);
-    detached(py, || {
-        seen.observe(dot::Observe {
+    kernel(py, seen.products(), || {
+        let observe = dot::Observe {
             rows: rows.as_ref().map(|rows| (&rows[..], &mut weights[..])),
             entropy: entropy.then_some(&mut nats[..]),
             column_sums: column_sums.then_some(&mut sums[..]),
@@ -273,9 +261,9 @@ pub fn dot_observe<'py>(
                 weights: &mut top_weights,
                 keys: &mut top_keys,
             }),
-        })
-    })
-    .map_err(refused)?;
+        };
+        dot::observe(&seen.attention, seen.query, seen.key, seen.lse, observe)
+    })?;
     let found = PyDict::new(py);
     if rows.is_some() {
         found.set_item("rows", array(py, weights, &of_rows)?)?;
@@ -329,7 +317,7 @@ pub fn dot_pool<'py>(
     }
     let shape = [batch, heads, rows, columns];
     let mut numbers = zeros(&shape)?;
-    detached(py, || {
+    kernel(py, seen.products(), || {
         let pooled = dot::Pooled {
             queries: queries.0..queries.1,
             keys: keys.0..keys.1,
@@ -339,7 +327,6 @@ pub fn dot_pool<'py>(
             cells: &mut numbers,
         };
         dot::pool(&seen.attention, seen.query, seen.key, seen.lse, pooled)
-    })
-    .map_err(refused)?;
+    })?;
     array(py, numbers, &shape)
 }

@@ -4,7 +4,10 @@ use std::{
     error::Error,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
@@ -336,7 +339,7 @@ impl Model {
         &self,
         py: Python<'_>,
         what: &str,
-        work: impl FnOnce(&AtomicBool) -> Result<T, Refusal> + Send,
+        work: impl FnOnce(&Arc<AtomicBool>) -> Result<T, Refusal> + Send,
     ) -> PyResult<T> {
         interruptible(py, work)?.map_err(|refusal| match refusal {
             Refusal::Error(error) => refused(error),

@@ -13,12 +13,18 @@ use std::{
 
 use pyo3::{marker::Ungil, prelude::*};
 use rayon::ThreadPool;
+use regard_kernels::{KernelError, stoppable};
+
+use crate::arrays::refused;
 
 /// The process that imported the package: in it, the common pool of threads serves.
 static HOME: OnceLock<u32> = OnceLock::new();
 
 /// The pool of a forked process.
 static FORKED: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
+
+/// Products from which a call is long: a tenth of a second of one slow thread.
+const LONG: f64 = 1e9;
 
 /// Notes which process this is.
 pub fn at_home() {
@@ -37,6 +43,23 @@ fn at_home_or_forked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
+/// A call of a kernel that makes about so many `products` (multiply-adds). One that may take long ends at Ctrl-C.
+///
+/// # Errors
+/// Those of the kernel, and what a signal's handler raised.
+pub fn kernel<T: Ungil + Send>(
+    py: Python<'_>,
+    products: f64,
+    work: impl FnOnce() -> Result<T, KernelError> + Ungil + Send,
+) -> PyResult<T> {
+    // Only a second thread lets this one listen, and starting it takes some 50 µs.
+    if products < LONG {
+        return detached(py, work).map_err(refused);
+    }
+    let answer = interruptible(py, |stop| stoppable(stop, work))?;
+    answer.map_err(refused)?.map_err(refused)
+}
+
 /// Long `work` on the pool of threads, while this one listens for Ctrl-C: then it sets what `work` looks at now and then, and waits for it
 /// (to its end, where it does not look).
 ///
@@ -44,9 +67,9 @@ fn at_home_or_forked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// What a signal's handler raised, such as KeyboardInterrupt.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
-    work: impl FnOnce(&AtomicBool) -> T + Send,
+    work: impl FnOnce(&Arc<AtomicBool>) -> T + Send,
 ) -> PyResult<T> {
-    let stopped = &AtomicBool::new(false);
+    let stopped = &Arc::new(AtomicBool::new(false));
     py.detach(|| {
         thread::scope(|scope| {
             let (done, answer) = mpsc::sync_channel(1);

@@ -376,7 +376,7 @@ def test_threads_answer_alike():
 
 
 def cut(batch, length):
-    """Options that are cut with a long call of eight heads, and what head `h` of entry `b` has of them."""
+    """Options of a call of eight heads, and what head `h` of entry `b` has of them."""
     per_head, distances = random(31, 8), random(35, 8, 9)
     bias, mask = random(32, 1, 8, 1, length), random(33, batch, 1, 1, length) > -1
     table, own = random(34, batch, 8, length // 64, length // 64) > 0, np.arange(batch * length).reshape(batch, length) // 700
@@ -399,8 +399,7 @@ def cut(batch, length):
     }
 
 
-def parts_are_the_whole():
-    """A call that one thread computes in parts has the bits of its heads alone, which are too short for that."""
+def test_a_call_has_the_bits_of_its_heads_alone():
     for batch, length, kinds in ((1, 2048, ("heads", "maps", "blocks", "packed")), (4, 1024, ("heads", "maps", "blocks"))):
         query, key, value = random(36, batch, 8, length, 64), random(37, batch, length, 4, 64).swapaxes(1, 2), random(38, batch, 4, length, 64)
         for kind in kinds:
@@ -419,17 +418,23 @@ def parts_are_the_whole():
         regard.attention(query, key[:1], value[:1])
 
 
-def test_a_long_call_in_parts_has_the_same_bits():
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import test_attention; test_attention.parts_are_the_whole()"
-    subprocess.run([sys.executable, "-c", program, os.path.dirname(__file__)], check=True, env={**os.environ, "RAYON_NUM_THREADS": "1"})
+LONG_CALLS = {
+    "many heads": "x = np.broadcast_to(ones, (1, 4096, 8192, 64)); begin(); regard.attention(x, x, x[..., :1])",
+    "dropout": "begin(); regard.attention(x, x, x, dropout=(0.1, 1))",
+    "backward": "begin(); _regard.dot_backward(x, x, x, x, lse, x, _options(), 'float32', False)",
+    "weights": "begin(); _regard.dot_observe(x, x, lse, _options(), entropy=True)",
+    "pooled": "begin(); _regard.dot_pool(x, x, lse, _options(), whole, whole, (1, 1), 'mean')",
+}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-def test_an_interrupt_ends_a_long_call():
+@pytest.mark.parametrize("call", LONG_CALLS.values(), ids=LONG_CALLS)
+def test_an_interrupt_ends_a_long_call(call):
+    # One head of half a million queries: minutes on any machine.
     program = (
-        "import numpy as np, regard; x = np.broadcast_to(np.ones(64, np.float32), (1, 4096, 8192, 64)); print('ready', flush=True);"
-        "regard.attention(x, x, x[..., :1])"
-    )
+        "import numpy as np, regard; from regard import _regard; from regard._attention import _options; begin = lambda: print('ready', flush=True); ones = np.ones(64, np.float32);"
+        "whole = (0, 1 << 19); x = np.broadcast_to(ones, (1, 1, 1 << 19, 64)); lse = np.zeros((1, 1, 1 << 19, 3), np.float32);"
+    ) + call
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "ready\n"

@@ -30,8 +30,6 @@
 //!
 //! What was tried is in `docs/experiments.md`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use half::bf16;
 
 use crate::{
@@ -39,6 +37,7 @@ use crate::{
     mask::{TILE_KEYS, Visible},
     prefetch::Prefetch,
     simd::{Buffer, Kernel, Simd},
+    threads::Tasks,
     view::{SharedRows, View},
 };
 
@@ -72,7 +71,7 @@ pub(super) struct Worker<'a, T, O> {
     pub(super) output: SharedRows<'a, O>,
     /// `[batch, heads, queries, 1]`
     pub(super) lse: Option<SharedRows<'a, f32>>,
-    pub(super) next: &'a AtomicUsize,
+    pub(super) tasks: &'a Tasks,
 }
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
@@ -108,22 +107,21 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
         // The next panel is claimed early, so that its rows can be prefetched meanwhile. Of the last panels, a worker claims
         // one only when it is free, so that none waits for a busy worker.
         let late = (self.plan.tasks()).saturating_sub(4 * rayon::current_num_threads());
-        let claim = || self.next.fetch_add(1, Ordering::Relaxed);
-        let mut claimed = claim();
-        while claimed < self.plan.tasks() {
-            let (index, early) = (claimed, claimed < late);
+        let mut claimed = self.tasks.take();
+        while let Some(index) = claimed {
+            let early = index < late;
             if early {
-                claimed = claim();
+                claimed = self.tasks.take();
             }
             let task = self.plan.task(&self.job.attention, sizes, index);
-            let next = if early { claimed } else { index + 1 };
+            let next = if early { claimed } else { Some(index + 1) };
             self.prefetch_next::<S>(&mut scratch.prefetch, &task, next);
             if scratch.heads.len() < task.heads {
                 scratch.heads.resize_with(task.heads, new_head);
             }
             self.panel(s, &mut scratch, &task);
             if !early {
-                claimed = claim();
+                claimed = self.tasks.take();
             }
         }
     }
@@ -234,7 +232,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
 
     /// Plans prefetches of the rows that this panel will write and of those that the next one will read first.
     #[inline(always)]
-    fn prefetch_next<S: Simd>(&self, prefetch: &mut Prefetch, task: &Task, next: usize) {
+    fn prefetch_next<S: Simd>(&self, prefetch: &mut Prefetch, task: &Task, next: Option<usize>) {
         let (sizes, sequence) = (&self.job.sizes, &task.sequence);
         prefetch.clear();
         let position = sequence.first_query + task.query;
@@ -253,7 +251,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             .reach(task.query, task.queries)
         };
         let own = reach(task);
-        if next < self.plan.tasks() {
+        if let Some(next) = next.filter(|&next| next < self.plan.tasks()) {
             let next = self.plan.task(&self.job.attention, sizes, next);
             let (batch, position) = (next.sequence.batch, next.sequence.first_query + next.query);
             for head in next.head..next.head + next.heads {

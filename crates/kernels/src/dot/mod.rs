@@ -45,8 +45,6 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicUsize;
-
 pub use backward::Gradients;
 pub(crate) use decode::decode_at;
 pub use decode::{Cache, decode};
@@ -262,7 +260,7 @@ fn forward_at<T: Element, O: Element>(
     let plan = Plan::forward(attention, &job.sizes, panel_width(level));
     let output = output.shared();
     let lse = lse.as_mut().map(ViewMut::shared);
-    team(plan.tasks(), job.nanoseconds(2.0), &|next: &AtomicUsize| {
+    team(plan.tasks(), job.nanoseconds(2.0), &|tasks| {
         run(
             level,
             Worker {
@@ -273,7 +271,7 @@ fn forward_at<T: Element, O: Element>(
                 plan: &plan,
                 output,
                 lse,
-                next,
+                tasks,
             },
         );
     });

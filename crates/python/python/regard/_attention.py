@@ -129,8 +129,7 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
         o_i  = sum_j dropout(w_ij) v_j
 
     Vaswani et al. 2017; the order of computation is FlashAttention's (Dao et al. 2022). A query that sees nothing gets 0, and gradients
-    of 0. Query head h reads key head h // (heads // key_heads). Ctrl-C ends a long call between two heads; one with dropout, a pass backward,
-    `observe` and `additive_attention` run to their end first.
+    of 0. Query head h reads key head h // (heads // key_heads). Ctrl-C ends a long call, a pass backward too.
 
     Parameters
     ----------

@@ -49,8 +49,6 @@ mod split;
 mod tests;
 mod worker;
 
-use std::sync::atomic::AtomicUsize;
-
 use crate::{
     element::Element,
     error::{KernelError, check_length},
@@ -145,27 +143,23 @@ pub(super) fn backward_at<T: Element, O: Element>(
         _ => None,
     };
     let sink_rows = sink_rows.shared();
-    team(
-        splits.tasks(),
-        job.nanoseconds(5.0),
-        &|next: &AtomicUsize| {
-            let (job, plan, splits, ordered, inputs) = (&job, &plan, &splits, &ordered, &inputs);
-            let worker = Worker {
-                job,
-                plan,
-                splits,
-                ordered,
-                inputs,
-                d_query,
-                d_key,
-                d_value,
-                d_bias,
-                sink_rows,
-                next,
-            };
-            run(level, worker);
-        },
-    );
+    team(splits.tasks(), job.nanoseconds(5.0), &|tasks| {
+        let (job, plan, splits, ordered, inputs) = (&job, &plan, &splits, &ordered, &inputs);
+        let worker = Worker {
+            job,
+            plan,
+            splits,
+            ordered,
+            inputs,
+            d_query,
+            d_key,
+            d_value,
+            d_bias,
+            sink_rows,
+            tasks,
+        };
+        run(level, worker);
+    });
     key_copies.add_to(&mut key);
     value_copies.add_to(&mut value);
     if let (Some(bias), Some(copies)) = (&mut bias, &bias_copies) {

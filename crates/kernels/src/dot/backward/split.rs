@@ -20,7 +20,7 @@
 //!
 //! What was tried is in `docs/experiments.md`.
 
-use std::{ops::Range, sync::atomic::Ordering};
+use std::ops::Range;
 
 use crate::{
     problem::{Attention, Sizes},
@@ -184,13 +184,9 @@ impl Copies {
         let rows = batch * heads * length;
         let to = to.shared();
         let nanoseconds = (self.numbers.len() / 4) as f64;
-        team(rows.div_ceil(ROWS), nanoseconds, &|next| {
-            loop {
-                let first = next.fetch_add(1, Ordering::Relaxed) * ROWS;
-                if first >= rows {
-                    return;
-                }
-                for row in first..rows.min(first + ROWS) {
+        team(rows.div_ceil(ROWS), nanoseconds, &|tasks| {
+            while let Some(task) = tasks.take() {
+                for row in task * ROWS..rows.min((task + 1) * ROWS) {
                     let (plane, position) = (row / length, row % length);
                     // SAFETY: the output was checked; this task alone has this row.
                     let to = unsafe { to.row_mut(plane / heads, plane % heads, position) };

@@ -2,12 +2,11 @@
 //!
 //! The parent module has the formulas and the picture of the tiles.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::{
     element::{Element, Kind},
     mask::{TILE_KEYS, Visible},
     simd::{Kernel, Simd},
+    threads::Tasks,
     view::SharedRows,
 };
 
@@ -42,7 +41,7 @@ pub(super) struct Worker<'a, T, O> {
     pub(super) d_bias: Option<Destination<'a>>,
     /// `[batch, heads, parts, 1]`
     pub(super) sink_rows: SharedRows<'a, f64>,
-    pub(super) next: &'a AtomicUsize,
+    pub(super) tasks: &'a Tasks,
 }
 
 impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
@@ -51,11 +50,7 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let mut scratch = Scratch::new::<S, T, O>(&self.job.attention, &self.job.sizes);
-        loop {
-            let task = self.next.fetch_add(1, Ordering::Relaxed);
-            if task >= self.splits.tasks() {
-                return;
-            }
+        while let Some(task) = self.tasks.take() {
             let split = self.splits.split(task);
             let mut part = Part {
                 index: split.part,
@@ -135,6 +130,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         key_head: usize,
         part: &mut Part,
     ) -> f64 {
+        self.tasks.heed_stop();
         let (job, sizes, sequence) = (self.job, &self.job.sizes, &task.sequence);
         let visible = Visible::new(&job.attention, sizes, sequence, task.index, task.head);
         let range = visible.reach(task.query, task.queries);

@@ -36,7 +36,7 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use std::{ops::Range, sync::atomic::AtomicUsize};
+use std::ops::Range;
 
 use crate::{
     element::Element,
@@ -140,7 +140,7 @@ pub(crate) fn decode_at<T: Element>(
     let pairs: usize = tasks.iter().map(|task| task.keys.len()).sum();
     let dims = call.sizes.dim + call.sizes.value_dim;
     let nanoseconds = (pairs * dims * size_of::<T>()) as f64 / 10.0;
-    team(tasks.len(), nanoseconds, &|next: &AtomicUsize| {
+    team(tasks.len(), nanoseconds, &|queue| {
         let (call, tasks, parts) = (&call, &tasks[..], shared);
         match rows {
             1 => run(
@@ -149,7 +149,7 @@ pub(crate) fn decode_at<T: Element>(
                     call,
                     tasks,
                     parts,
-                    next,
+                    queue,
                 },
             ),
             _ => run(
@@ -158,7 +158,7 @@ pub(crate) fn decode_at<T: Element>(
                     call,
                     tasks,
                     parts,
-                    next,
+                    queue,
                 },
             ),
         }

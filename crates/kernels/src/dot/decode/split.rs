@@ -1,12 +1,11 @@
 //! One split of a cache: tile after tile of scores, weights and weighted values.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::{
     element::Element,
     mask::Visible,
     problem::Sizes,
     simd::{Buffer, Kernel, Simd},
+    threads::Tasks,
     view::SharedRows,
 };
 
@@ -21,7 +20,7 @@ pub(super) struct Worker<'a, T, const R: usize> {
     pub(super) tasks: &'a [Task],
     /// For each task and row: `o`, `m`, `l`.
     pub(super) parts: SharedRows<'a, f32>,
-    pub(super) next: &'a AtomicUsize,
+    pub(super) queue: &'a Tasks,
 }
 
 /// One worker's memory. Rows are padded to whole blocks.
@@ -64,11 +63,8 @@ impl<T: Element, const R: usize> Kernel for Worker<'_, T, R> {
             seen: vec![0; rows],
             rows: Vec::with_capacity(rows),
         };
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = self.tasks.get(index) else {
-                return;
-            };
+        while let Some(index) = self.queue.take() {
+            let task = &self.tasks[index];
             // SAFETY: the view was made with these rows; this task alone has this row.
             let part = unsafe { self.parts.row_mut(0, 0, index) };
             self.split(s, &mut scratch, task, part);

@@ -8,6 +8,7 @@
 use crate::{
     mask::{TILE_KEYS, Visible},
     simd::{Buffer, Kernel, Simd, exp2},
+    threads::Tasks,
     view::SharedRows,
 };
 
@@ -36,6 +37,7 @@ pub(super) struct Head<'a> {
     pub(super) observer: &'a Observer<'a>,
     pub(super) index: usize,
     pub(super) head: usize,
+    pub(super) tasks: &'a Tasks,
 }
 
 /// One worker's memory.
@@ -62,6 +64,7 @@ impl Kernel for Head<'_> {
             top: vec![Vec::with_capacity(observer.k + 1); width],
         };
         for query in (0..sequence.queries).step_by(width) {
+            self.tasks.heed_stop();
             let task = Task {
                 sequence,
                 index: self.index,

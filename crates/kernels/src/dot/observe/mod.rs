@@ -30,8 +30,6 @@ mod head;
 mod logs;
 mod pooled;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::{
     error::{KernelError, check_length, product},
     problem::Attention,
@@ -167,7 +165,7 @@ pub(in crate::dot) fn observe_at(
         return Ok(());
     }
     let everywhere = entropy.is_some() || sums.is_some() || k > 0;
-    let tasks = job.sizes.batch * heads;
+    let count = job.sizes.batch * heads;
     let shared = Observer {
         logs: Logs {
             job: &job,
@@ -183,18 +181,15 @@ pub(in crate::dot) fn observe_at(
         k,
         everywhere,
     };
-    team(tasks, job.nanoseconds(1.0), &|next: &AtomicUsize| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
-            }
+    team(count, job.nanoseconds(1.0), &|tasks| {
+        while let Some(task) = tasks.take() {
             run(
                 level,
                 Head {
                     observer: &shared,
                     index: task / heads,
                     head: task % heads,
+                    tasks,
                 },
             );
         }

@@ -24,7 +24,6 @@
 //! ```
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{
     error::{KernelError, check_length, check_value},
@@ -32,7 +31,7 @@ use crate::{
     pool::Kind,
     problem::Attention,
     simd::{Buffer, Kernel, Level, Simd, exp2, run},
-    threads::team,
+    threads::{Tasks, team},
     view::{SharedRows, View, ViewMut},
 };
 
@@ -129,15 +128,11 @@ pub(in crate::dot) fn pool_at(
         kind,
         cells: cells.shared(),
     };
-    let tasks = batch * heads * pieces;
+    let count = batch * heads * pieces;
     let share = (shared.queries.len() as f64 / queries as f64)
         * (shared.keys.len() as f64 / key.shape[2] as f64);
-    team(tasks, job.nanoseconds(share), &|next: &AtomicUsize| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
-            }
+    team(count, job.nanoseconds(share), &|tasks| {
+        while let Some(task) = tasks.take() {
             // The last rows see most keys under a causal mask: they come first.
             let piece = pieces - 1 - task % pieces;
             let (index, head) = (task / pieces / heads, task / pieces % heads);
@@ -148,6 +143,7 @@ pub(in crate::dot) fn pool_at(
                     index,
                     head,
                     rows: piece * height..((piece + 1) * height).min(rows),
+                    tasks,
                 },
             );
         }
@@ -208,6 +204,7 @@ struct Piece<'a> {
     index: usize,
     head: usize,
     rows: Range<usize>,
+    tasks: &'a Tasks,
 }
 
 impl Kernel for Piece<'_> {
@@ -222,6 +219,7 @@ impl Kernel for Piece<'_> {
         let mut sums = vec![0.0f64; self.rows.len() * columns];
         let end = shared.query(self.rows.end);
         for query in (shared.query(self.rows.start)..end).step_by(width) {
+            self.tasks.heed_stop();
             let task = Task {
                 sequence,
                 index: self.index,

@@ -578,7 +578,8 @@ fn expect_none_read_once(overrides: &[String]) -> Result<(), ConfigError> {
     for text in overrides {
         let path = text.split_once('=').map_or("", |(path, _)| path);
         let path: Vec<&str> = path.split('.').map(str::trim).collect();
-        let named = |key: &&str| path.starts_with(&key.split('.').collect::<Vec<_>>());
+        // A key, what is in it, or a whole table that has it.
+        let named = |key: &&str| key.split('.').zip(&path).all(|(key, &part)| key == part);
         if let Some(key) = READ_ONCE.into_iter().find(named) {
             return Err(ConfigError::Value {
                 place: Place::Override { text: text.clone() },

@@ -534,6 +534,7 @@ fn a_run_that_goes_on_takes_no_other_start() {
         (" training . start = \"other\"", "training.start"),
         ("data.vocabulary.size=100", "data.vocabulary.size"),
         ("data.tokenizer.path=other", "data.tokenizer"),
+        ("data.vocabulary={size=100}", "data.vocabulary.joint"),
     ] {
         let error = resume_with(&run, &["training.steps=2", start]).unwrap_err();
         let error = error.to_string();

@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::threads::Stop;
+
 /// Rows of a block at most: beyond this the rows' own buffers leave the second-level cache.
 const LARGEST_BLOCK: usize = 64;
 /// Rows of a block are a multiple of the tallest register tile of [`crate::matmul`].
@@ -55,6 +57,11 @@ impl Blocks {
     ) {
         let Self { batch, rows } = self;
         let mut columns = outputs.map(|output| self.cut(output).into_iter());
+        let stop = Stop::of_this_thread();
+        let work = |place, parts| {
+            stop.heed();
+            work(place, parts);
+        };
         let tasks: Vec<_> = (0..batch)
             .step_by(rows)
             .map(|first| {
@@ -176,4 +183,30 @@ pub(crate) fn gather(rows: usize, from: Strided<'_>, width: usize) -> Vec<f32> {
         .flat_map(|row| from.row(row, width))
         .copied()
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, atomic::AtomicBool};
+
+    use super::*;
+    use crate::threads::{Stopped, stoppable};
+
+    #[test]
+    fn blocks_are_stopped() {
+        for products in [0, usize::MAX] {
+            let blocks = |stop| {
+                let mut numbers = [0.0; 1000];
+                let outputs = [Cut::rows(&mut numbers, 1)];
+                let fill = |_, [parts]: [Vec<&mut [f32]>; 1]| {
+                    parts.into_iter().for_each(|part| part.fill(1.0));
+                };
+                let run = || Blocks::new(1000, products).run(outputs, fill);
+                let stopped = stoppable(&Arc::new(AtomicBool::new(stop)), run);
+                (stopped, numbers.iter().sum::<f32>())
+            };
+            assert_eq!(blocks(false), (Ok(()), 1000.0));
+            assert_eq!(blocks(true), (Err(Stopped), 0.0));
+        }
+    }
 }

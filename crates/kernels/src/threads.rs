@@ -125,10 +125,12 @@ thread_local! {
     static STOP: Cell<Option<Arc<AtomicBool>>> = const { Cell::new(None) };
 }
 
-/// What `work` gives, unless another thread sets `stop` before: the kernels that this thread calls in `work` then end within a fraction of a
-/// second, and what they were to write is incomplete. For calls so long that a user may press Ctrl-C.
+/// What `work` gives, unless another thread sets `stop` before: a kernel that this thread calls in `work` then ends behind the tasks (panels
+/// of queries, chunks of rows) that its threads are at, and what it was to write is incomplete. For calls so long that a user may press
+/// Ctrl-C. A pass of [`stack`](crate::stack) runs to its end.
 ///
-/// It unwinds through `work`, which therefore must not hold what a panic would leave unusable, such as a locked `Mutex`.
+/// It unwinds through `work`, which therefore must not hold what a panic would leave unusable, such as a locked `Mutex`. Nor should `work`
+/// itself wait for rayon: the thread may take work of others meanwhile, and would stop it.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
@@ -154,15 +156,15 @@ pub fn stoppable<R>(stop: &Arc<AtomicBool>, work: impl FnOnce() -> R) -> Result<
 
 /// The flag of one call, taken from its thread: while it waits for others, the thread may take work of another call, which the flag does not
 /// concern.
-struct Stop(Option<Arc<AtomicBool>>);
+pub(crate) struct Stop(Option<Arc<AtomicBool>>);
 
 impl Stop {
-    fn of_this_thread() -> Self {
+    pub(crate) fn of_this_thread() -> Self {
         Self(STOP.take())
     }
 
     /// Does not return if the flag is set.
-    fn heed(&self) {
+    pub(crate) fn heed(&self) {
         if self.0.as_ref().is_some_and(|stop| stop.load(Relaxed)) {
             resume_unwind(Box::new(Stopped));
         }

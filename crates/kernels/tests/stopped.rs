@@ -124,7 +124,7 @@ type Call<'a> = dyn FnMut([&mut [f32]; 3]) -> Result<(), KernelError> + Send + '
 /// The flag is looked at while a call runs: by one thread and by many, some of which wait for others' parts of a gradient.
 #[test]
 fn in_the_middle_of_a_call() {
-    let shape = [1, 1, 1 << 20, 8]; // minutes for its one head
+    let shape = [1, 1, 1 << 20, 8]; // 9 million million multiply-adds
     let x = View {
         data: &[0.5; 8],
         shape,

@@ -56,6 +56,7 @@ pub fn kernel<T: Ungil + Send>(
     if products < LONG {
         return detached(py, work).map_err(refused);
     }
+    // Whoever stops it has answered with the signal, so that `Stopped` does not come here.
     let answer = interruptible(py, |stop| stoppable(stop, work))?;
     answer.map_err(refused)?.map_err(refused)
 }

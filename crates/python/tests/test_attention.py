@@ -375,7 +375,7 @@ def test_threads_answer_alike():
     assert all((one == expected).all() for one in found)
 
 
-def cut(batch, length):
+def of_eight_heads(batch, length):
     """Options of a call of eight heads, and what head `h` of entry `b` has of them."""
     per_head, distances = random(31, 8), random(35, 8, 9)
     bias, mask = random(32, 1, 8, 1, length), random(33, batch, 1, 1, length) > -1
@@ -403,7 +403,7 @@ def test_a_call_has_the_bits_of_its_heads_alone():
     for batch, length, kinds in ((1, 2048, ("heads", "maps", "blocks", "packed")), (4, 1024, ("heads", "maps", "blocks"))):
         query, key, value = random(36, batch, 8, length, 64), random(37, batch, length, 4, 64).swapaxes(1, 2), random(38, batch, 4, length, 64)
         for kind in kinds:
-            options, alone = cut(batch, length)[kind]
+            options, alone = of_eight_heads(batch, length)[kind]
             output, lse = regard.attention(query, key, value, **options, return_lse=True)
             for b in range(batch):
                 for h in range(0, 8, 3):
@@ -430,10 +430,11 @@ LONG_CALLS = {
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("call", LONG_CALLS.values(), ids=LONG_CALLS)
 def test_an_interrupt_ends_a_long_call(call):
-    # One head of half a million queries: minutes on any machine.
+    # One head of half a million queries: no machine is done with it before the interrupt.
     program = (
-        "import numpy as np, regard; from regard import _regard; from regard._attention import _options; begin = lambda: print('ready', flush=True); ones = np.ones(64, np.float32);"
-        "whole = (0, 1 << 19); x = np.broadcast_to(ones, (1, 1, 1 << 19, 64)); lse = np.zeros((1, 1, 1 << 19, 3), np.float32);"
+        "import numpy as np, regard; from regard import _regard; from regard._attention import _options;"
+        "begin = lambda: print('ready', flush=True); ones = np.ones(64, np.float32); whole = (0, 1 << 19);"
+        "x = np.broadcast_to(ones, (1, 1, 1 << 19, 64)); lse = np.zeros((1, 1, 1 << 19, 3), np.float32);"
     ) + call
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

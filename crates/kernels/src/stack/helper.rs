@@ -24,7 +24,7 @@ use std::sync::{
 
 use crate::{
     matmul::Packed,
-    threads::{ENOUGH, look_again},
+    threads::{ENOUGH, Stop, look_again},
 };
 
 /// From this many multiplications on, help is worth its cost.
@@ -165,6 +165,8 @@ impl<'a> Helper<'_, '_, 'a> {
     pub(super) fn beside<T: Send>(work: impl FnOnce(&Helper<'_, '_, 'a>) -> T + Send) -> T {
         let desk = Desk::default();
         let desk = &desk;
+        // Where a share is left undone the helpers could not go on.
+        let _unheeded = Stop::of_this_thread();
         rayon::scope(|scope| {
             let _watch = Watch(desk);
             let helpers = rayon::current_num_threads() - 1;

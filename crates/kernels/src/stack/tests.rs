@@ -2,7 +2,7 @@ mod global;
 mod plain;
 mod query;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use half::bf16;
 
@@ -11,6 +11,7 @@ use crate::matmul::Storage;
 use crate::norm::Kind as NormKind;
 use crate::simd::Level;
 use crate::testing::{assert_close, on_every_pool, random, unless_miri};
+use crate::threads::stoppable;
 use crate::{dot, loss};
 
 fn product(seed: u64, storage: Storage, inner: usize, columns: usize) -> Product {
@@ -497,6 +498,21 @@ fn a_prompt_in_parts_has_the_bits_of_the_whole() {
 }
 
 /// An observer that refuses in the middle of a pass leaves the state as it was.
+/// Helpers share its products: a flag that stops other kernels does not end it on the way.
+#[test]
+fn a_pass_is_not_stopped() {
+    let stack = stack(&PLAIN);
+    let x = random(5, 3 * 8, 1.0);
+    let pass = || stack.forward(None, &x, &[3], None).unwrap();
+    let stop = &Arc::new(AtomicBool::new(true));
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
+    assert_eq!(stoppable(stop, pass), Ok(pass()));
+    assert_eq!(pool.install(|| stoppable(stop, pass)), Ok(pass()));
+}
+
 #[test]
 fn a_pass_that_fails_leaves_the_state() {
     struct Refuses(usize);

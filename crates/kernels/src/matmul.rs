@@ -9,7 +9,7 @@
 //! The other two products of a linear layer, over all rows of a batch and on all threads, are [`affine()`] and [`input_gradient`]: they
 //! pack the weights anew each time.
 //!
-//! Each element of `C` is one sum over the inner index in ascending order (in blocks of 256 in
+//! Each element of `C` is one sum over the inner index in ascending order (in blocks of 192 in
 //! gradients of weights), whatever rows it is computed together with and however many threads
 //! take part: a row alone gives the same bits as the same row inside a batch.
 //!
@@ -25,6 +25,8 @@
 //! assert_eq!(c, [1.0, 4.0, 6.0, 15.0]);
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
+
+use std::mem::MaybeUninit;
 
 mod affine;
 mod stored;
@@ -43,7 +45,7 @@ use crate::simd::{Kernel, Level, Simd, run};
 use crate::threads::map_each;
 use stored::{Number, Pair, Panels, Rounded};
 pub(crate) use tile::lanes;
-use tile::{PANEL, Pack, Product};
+use tile::{PANEL, Pack, Product, Sums};
 
 /// Nanoseconds of packing one number on one thread.
 const PACKING: f64 = 0.3;
@@ -248,12 +250,11 @@ impl Packed {
         let part = Part {
             a,
             a_row,
-            c,
+            c: Sums::new(c, write),
             c_row,
             rows,
             inner: self.inner,
             columns: self.columns,
-            write,
             bias: &[],
         };
         self.run(part, 0);
@@ -264,7 +265,7 @@ impl Packed {
     pub(crate) fn affine(
         &self,
         a: &[f32],
-        c: &mut [f32],
+        c: &mut [MaybeUninit<f32>],
         rows: usize,
         [first, end]: [usize; 2],
         bias: &[f32],
@@ -272,12 +273,11 @@ impl Packed {
         let part = Part {
             a,
             a_row: self.inner,
-            c,
+            c: Sums::Replace(c),
             c_row: end - first,
             rows,
             inner: self.inner,
             columns: end - first,
-            write: Write::Replace,
             bias: bias.get(first..end).unwrap_or_default(),
         };
         self.run(part, first);
@@ -306,12 +306,11 @@ impl Packed {
 struct Part<'a> {
     a: &'a [f32],
     a_row: usize,
-    c: &'a mut [f32],
+    c: Sums<'a>,
     c_row: usize,
     rows: usize,
     inner: usize,
     columns: usize,
-    write: Write,
     bias: &'a [f32],
 }
 
@@ -356,7 +355,6 @@ impl<'a> Part<'a> {
             rows: self.rows,
             inner: self.inner,
             columns: self.columns,
-            write: self.write,
             bias: self.bias,
         }
     }

@@ -9,15 +9,22 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Packed, tile::Strides};
+use super::{
+    Packed,
+    tile::{Strides, TILE_ROWS},
+};
 use crate::{
     error::{KernelError, check_length},
-    simd::{Level, cleared, fresh},
+    simd::{Level, fresh},
     threads::{RowsMut, for_each_chunk, rows},
 };
 
-/// Rows of a task, which clears their outputs in the cache and overwrites them there.
-const ROWS: usize = 64;
+/// Rows of a task, for which the weights are read once; and at most, where they are beyond the L2 cache.
+const ROWS: [usize; 2] = [64, 256];
+/// Tasks for each thread, so that none waits long for the last one.
+const TASKS: usize = 2;
+/// More numbers than these are beyond the L2 cache.
+const LARGE: usize = 1 << 19;
 /// Of one multiply-add on one thread.
 const NANOSECONDS: f64 = 0.01;
 
@@ -130,8 +137,14 @@ fn product(weight: &Packed, x: &[f32], bias: &[f32], y: &mut [MaybeUninit<f32>])
     let work = |first: usize, y: RowsMut<MaybeUninit<f32>>| {
         let number = y.data.len() / columns;
         let x = &x[first * inner..][..number * inner];
-        weight.affine(x, cleared(y.data), number, [0, columns], bias);
+        weight.affine(x, y.data, number, [0, columns], bias);
     };
     let nanoseconds = y.len() as f64 * inner as f64 * NANOSECONDS;
-    for_each_chunk(rows(y, columns), count, ROWS, nanoseconds, &work);
+    let [few, many] = ROWS;
+    let chunk = match inner * columns > LARGE {
+        true => count.div_ceil(TASKS * rayon::current_num_threads()),
+        false => few,
+    };
+    let chunk = chunk.next_multiple_of(TILE_ROWS).clamp(few, many);
+    for_each_chunk(rows(y, columns), count, chunk, nanoseconds, &work);
 }

@@ -85,7 +85,7 @@ fn product_is_its_definition_on_every_level() {
                 assert_eq!(bits(&same), bits(&twice), "added");
 
                 let bias = random(5, columns, 1.0);
-                packed.affine(&a, &mut same, rows, [0, columns], &bias);
+                packed.affine(&a, fresh(&mut same), rows, [0, columns], &bias);
                 let sums = c.iter().zip(bias.iter().cycle()).map(|(c, b)| c + b);
                 assert_eq!(bits(&same), bits(&sums.collect::<Vec<_>>()), "with a bias");
                 checked += 1;

@@ -14,10 +14,12 @@
 //! Panels may be stored at half width or in 8 bits (`stored.rs`). A few rows widen each number as they load it; for more, a panel
 //! is widened once. Of pairs (`stored.rs`) `k` counts pairs, and `A` holds pairs, too. What was tried is in `docs/experiments.md`.
 
+use std::mem::MaybeUninit;
+
 use half::f16;
 
 use super::stored::{GROUP, Number};
-use crate::simd::{Kernel, Level, Simd, run};
+use crate::simd::{Kernel, Level, Simd, fresh, run};
 
 /// Vectors of lanes in one panel of packed columns.
 pub(super) const PANEL: usize = 3;
@@ -39,6 +41,31 @@ pub enum Write {
     Replace,
     /// It is added to it.
     Add,
+}
+
+/// Where the sums of a product go.
+pub(super) enum Sums<'a> {
+    /// To memory that they replace, which may hold nothing yet.
+    Replace(&'a mut [MaybeUninit<f32>]),
+    /// To numbers that they are added to.
+    Add(&'a mut [f32]),
+}
+
+impl<'a> Sums<'a> {
+    /// Those that replace `c`, or are added to it.
+    pub(super) fn new(c: &'a mut [f32], write: Write) -> Self {
+        match write {
+            Write::Replace => Self::Replace(fresh(c)),
+            Write::Add => Self::Add(c),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Replace(c) => c.len(),
+            Self::Add(c) => c.len(),
+        }
+    }
 }
 
 /// Lanes of one vector at `level`.
@@ -111,7 +138,9 @@ impl Kernel for Pack<'_> {
 /// From this many rows on, a stored panel is widened before it is multiplied with: twice as many as the tallest tile.
 const WIDENED_ROWS: usize = 2 * TILE_ROWS;
 
-/// How many bytes ahead of its first reader a panel is prefetched (`docs/experiments.md`).
+/// How many steps of the inner index ahead numbers of `A` are prefetched, which matters where they stand a row apart.
+const STEPS_AHEAD: usize = 8;
+/// How many bytes ahead of where it is read a panel is prefetched (`docs/experiments.md`).
 const AHEAD: usize = 4096;
 
 /// One product of strided rows with packed panels.
@@ -121,12 +150,11 @@ pub(super) struct Product<'a, T = f32> {
     pub(super) panels: &'a [T],
     /// `[groups, panel width]` for each panel, if the numbers have scales; else empty.
     pub(super) scales: &'a [f16],
-    pub(super) c: &'a mut [f32],
+    pub(super) c: Sums<'a>,
     pub(super) c_row: usize,
     pub(super) rows: usize,
     pub(super) inner: usize,
     pub(super) columns: usize,
-    pub(super) write: Write,
     /// `[columns]`, added to every row; or empty.
     pub(super) bias: &'a [f32],
 }
@@ -139,21 +167,23 @@ impl<T: Number> Kernel for Product<'_, T> {
         if self.rows == 0 || self.columns == 0 {
             return;
         }
+        let last = (self.rows - 1) * self.c_row + self.columns;
+        assert!(last <= self.c.len(), "rows of C inside the slice");
+        assert!(self.bias.is_empty() || self.bias.len() == self.columns);
         if self.inner == 0 {
-            for row in self.c.chunks_mut(self.c_row).take(self.rows) {
-                let row = &mut row[..self.columns];
-                if self.write == Write::Replace {
-                    row.fill(0.0);
+            for at in (0..self.rows).map(|row| row * self.c_row) {
+                for column in 0..self.columns {
+                    let sum = self.bias.get(column).copied().unwrap_or(0.0);
+                    match &mut self.c {
+                        Sums::Replace(c) => _ = c[at + column].write(sum),
+                        Sums::Add(c) => c[at + column] += sum,
+                    }
                 }
-                row.iter_mut().zip(self.bias).for_each(|(c, b)| *c += b);
             }
             return;
         }
         let last = (self.rows - 1) * self.a_strides.row + (self.inner - 1) * self.a_strides.column;
         assert!(last < self.a.len(), "rows of A inside the slice");
-        let last = (self.rows - 1) * self.c_row + self.columns;
-        assert!(last <= self.c.len(), "rows of C inside the slice");
-        assert!(self.bias.is_empty() || self.bias.len() == self.columns);
         let panel = PANEL * S::LANES;
         for first in (0..self.columns).step_by(panel) {
             match (self.columns - first).min(panel).div_ceil(S::LANES) {
@@ -240,6 +270,8 @@ impl<T: Number> Product<'_, T> {
         } = self.a_strides;
         let mut sums = [[s.zero(); VECTORS]; ROWS];
         let mut at = row * a_row;
+        let ahead = self.a.as_ptr();
+        let ahead = ahead.wrapping_add(a_step.wrapping_mul(STEPS_AHEAD));
         let width = VECTORS * S::LANES;
         let group = if U::SCALED { GROUP } else { self.inner };
         for (g, lines) in panel.chunks(group * width).enumerate() {
@@ -248,10 +280,8 @@ impl<T: Number> Product<'_, T> {
                 scale = scales_of(s, &scales[g * width..]);
             }
             for line in lines.chunks_exact(width) {
-                // Later tiles find the panel in the cache.
-                if row == 0 {
-                    prefetch_ahead(s, line);
-                }
+                prefetch_ahead(s, line);
+                s.prefetch_near(ahead.wrapping_add(at));
                 let mut b = [s.zero(); VECTORS];
                 for (v, b) in b.iter_mut().enumerate() {
                     // SAFETY: a line has `VECTORS · LANES` numbers.
@@ -276,18 +306,62 @@ impl<T: Number> Product<'_, T> {
                 at += a_step;
             }
         }
-        for (r, sums) in sums.iter().enumerate() {
-            let line = &mut self.c[(row + r) * self.c_row..][first..self.columns];
-            for (v, &sum) in sums.iter().enumerate() {
-                let at = v * S::LANES;
-                let mut sum = match self.write {
-                    Write::Replace => sum,
-                    Write::Add => s.add(s.load_at(line, at), sum),
-                };
-                if !self.bias.is_empty() {
-                    sum = s.add(sum, s.load_at(self.bias, first + at));
+        if !self.bias.is_empty() {
+            for v in 0..VECTORS {
+                let bias = s.load_at(self.bias, first + v * S::LANES);
+                for sums in &mut sums {
+                    sums[v] = s.add(sums[v], bias);
                 }
-                s.store_at(line, at, sum);
+            }
+        }
+        let start = row * self.c_row + first;
+        if first + width <= self.columns {
+            let (c, adds) = match &mut self.c {
+                Sums::Replace(c) => (c.as_mut_ptr().cast(), false),
+                Sums::Add(c) => (c.as_mut_ptr(), true),
+            };
+            // SAFETY: `call` asserted that the last row's last column lies inside `c`, whose numbers are there if they are added to.
+            unsafe { put(s, sums, c.add(start), self.c_row, adds) };
+            return;
+        }
+        let mut lines = [0.0; TILE_ROWS * PANEL * 16];
+        // SAFETY: there is room for the tallest tile of the widest vectors.
+        unsafe { put(s, sums, lines.as_mut_ptr(), width, false) };
+        let columns = self.columns - first;
+        for (r, line) in lines.chunks_exact(width).take(ROWS).enumerate() {
+            let (at, line) = (start + r * self.c_row, &line[..columns]);
+            match &mut self.c {
+                Sums::Replace(c) => _ = c[at..][..columns].write_copy_of_slice(line),
+                Sums::Add(c) => {
+                    let sums = c[at..].iter_mut().zip(line);
+                    sums.for_each(|(to, sum)| *to += sum);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the sums of a tile to rows `stride` apart, or adds them to what is there.
+///
+/// # Safety
+/// There is memory for the rows, with numbers if they are added to.
+#[inline(always)]
+unsafe fn put<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    sums: [[S::V; VECTORS]; ROWS],
+    to: *mut f32,
+    stride: usize,
+    adds: bool,
+) {
+    for (r, sums) in sums.into_iter().enumerate() {
+        for (v, mut sum) in sums.into_iter().enumerate() {
+            // SAFETY: as the caller vouches.
+            unsafe {
+                let to = to.add(r * stride + v * S::LANES);
+                if adds {
+                    sum = s.add(s.load_from(to), sum);
+                }
+                s.store_to(to, sum);
             }
         }
     }

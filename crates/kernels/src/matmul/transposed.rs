@@ -3,8 +3,8 @@
 //! ```text
 //!                     rows of C ->                columns of C ->
 //!              A     | task 0 | task 1 | ..      B       | task 0 | task 1 | ..
-//!  k   256 steps     |  read where     |                 | packed |                 sums of 256 steps in registers,
-//!  |   256 steps     |  it stands      |                 | packed |                 the blocks added in order
+//!  k   192 steps     |  read where     |                 | packed |                 sums of 192 steps in registers,
+//!  |   192 steps     |  it stands      |                 | packed |                 the blocks added in order
 //!  v   ..
 //! ```
 //! A task owns some rows and columns of `C` and is independent of the others: block by block it packs its columns of `B`, and
@@ -12,7 +12,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::tile::{PANEL, Pack, Product, Strides, TILE_ROWS, Write, lanes};
+use super::tile::{PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes};
 use crate::{
     error::{KernelError, check_length},
     simd::{Buffer, Level, fresh, run},
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Steps of the inner index that one block sums.
-const BLOCK: usize = 256;
+const BLOCK: usize = 192;
 /// Panels of columns that one task owns at most.
 const TASK_PANELS: usize = 4;
 /// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
@@ -29,6 +29,8 @@ const TASK_PANELS: usize = 4;
 const TASK_ROWS: [usize; 2] = [32, 1024];
 /// Tasks for each thread, so that none waits long for the last one.
 const TASKS: usize = 2;
+/// Multiply-adds in the time in which a task reads a number of `A` or packs one of `B`.
+const READING: usize = 25;
 /// Of one multiply-add on one thread.
 const NANOSECONDS: f64 = 0.01;
 
@@ -166,13 +168,8 @@ fn share_out<T: Send>(
     if a.columns == 0 || b.columns == 0 {
         return;
     }
-    let panel = PANEL * lanes(level);
-    let enough = TASKS * rayon::current_num_threads();
-    let width = panel * (b.columns.div_ceil(panel) / enough).clamp(1, TASK_PANELS);
+    let [height, width] = task_sizes([a.columns, b.columns], PANEL * lanes(level));
     let across = b.columns.div_ceil(width);
-    let [least, most] = TASK_ROWS;
-    let height = a.columns.div_ceil(enough.div_ceil(across));
-    let height = height.next_multiple_of(TILE_ROWS).clamp(least, most);
     let mut tasks: Vec<Task<'_, T>> = (0..a.columns.div_ceil(height) * across)
         .map(|index| Task {
             first_row: index / across * height,
@@ -198,6 +195,23 @@ fn share_out<T: Send>(
         }
     };
     for_each_chunk(rows(&mut tasks, 1), count, 1, products * NANOSECONDS, &work);
+}
+
+/// Rows and columns of a task, of a result `[rows, columns]`: those with which the thread that has most to do is done first.
+fn task_sizes([rows, columns]: [usize; 2], panel: usize) -> [usize; 2] {
+    let threads = rayon::current_num_threads();
+    let enough = TASKS * threads;
+    let [least, most] = TASK_ROWS;
+    let sizes = (1..=TASK_PANELS).map(|panels| {
+        let width = panel * panels;
+        let across = columns.div_ceil(width);
+        let height = rows.div_ceil(enough.div_ceil(across));
+        let height = height.next_multiple_of(TILE_ROWS).clamp(least, most);
+        let tasks = across * rows.div_ceil(height);
+        let work = height * width + READING * (height + width);
+        (tasks.div_ceil(threads) * work, [height, width])
+    });
+    sizes.min().map_or([least, panel], |(_, sizes)| sizes)
 }
 
 /// Some rows and columns of `C`.
@@ -238,12 +252,11 @@ impl<T> Task<'_, T> {
                 },
                 panels: &*panels,
                 scales: &[],
-                c: &mut sums,
+                c: Sums::Add(&mut sums),
                 c_row: columns,
                 rows,
                 inner,
                 columns,
-                write: Write::Add,
                 bias: &[],
             };
             run(level, product);

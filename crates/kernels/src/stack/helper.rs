@@ -24,6 +24,7 @@ use std::sync::{
 
 use crate::{
     matmul::Packed,
+    simd::fresh,
     threads::{ENOUGH, Stop, look_again},
 };
 
@@ -88,7 +89,7 @@ impl Job<'_> {
         let end = (first + self.width).min(columns);
         let width = end - first;
         own.resize(self.count * width, 0.0);
-        matrix.affine(&self.x, own, self.count, [first, end], self.bias);
+        matrix.affine(&self.x, fresh(own), self.count, [first, end], self.bias);
         for (row, from) in own.chunks_exact(width).enumerate() {
             let to = &self.out[row * columns + first..];
             for (to, x) in to.iter().zip(from) {
@@ -205,7 +206,7 @@ impl<'a> Helper<'_, '_, 'a> {
         let [inner, columns] = matrix.sizes();
         let x = &x[..count * inner];
         if self.helpers == 0 || x.len() * columns < WORTH_HELP {
-            matrix.affine(x, out, count, [0, columns], bias);
+            matrix.affine(x, fresh(out), count, [0, columns], bias);
             return;
         }
         self.call();

@@ -10,6 +10,7 @@
 use super::helper::Helper;
 use crate::error::{KernelError, check_length, product};
 use crate::matmul::{Packed, Storage};
+use crate::simd::fresh;
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 /// A weight matrix with its bias, packed to be multiplied with rows again and again.
@@ -158,7 +159,8 @@ impl Product {
             &|first, out: RowsMut<f32>| {
                 let rows = out.data.len() / columns.max(1);
                 let x = &x[first * inner..];
-                self.matrix.affine(x, out.data, rows, [0, columns], bias);
+                self.matrix
+                    .affine(x, fresh(out.data), rows, [0, columns], bias);
             },
         );
     }

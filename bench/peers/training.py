@@ -54,6 +54,8 @@ def layers(size, heads, dropout):
     }
 
 
+# Of the language model's layers, whose configuration is today's: `bias` is for its twin, as the Transformer's former one.
+BIASES = {"query_key_value": True, "attention_output": True, "feed_forward": True}
 EAGER, COMPILED = {"PyTorch eager": []}, {"torch.compile": ["--compile"]}
 ROWS = [
     Row(
@@ -89,7 +91,7 @@ ROWS = [
         "long text: causal d 512, 8 heads, 4 layers",
         {
             "kind": "language-model", "vocabulary": 8000, "layers": 4,
-            "layer": layers(512, 8, {"residual": 0.1, "attention": 0.0, "activation": 0.0}),
+            "layer": {**layers(512, 8, {"residual": 0.1, "attention": 0.0, "activation": 0.0}), "biases": BIASES},
             "positions": {"kind": "sinusoidal"}, "embedding_dropout": 0.1,
         },
         EAGER,

@@ -161,11 +161,11 @@ class LanguageModel(nn.Module):
         size, vocabulary = c["d_model"], config["vocabulary"]
         self.tables = Tables(vocabulary, vocabulary, size, size, "all")
         self.embedded = Embedded(config, size, longest)
-        self.encoder = Stack(c, config["layers"], cross=False)
+        self.stack = Stack(c, config["layers"], cross=False)
 
     def forward(self, source, inputs):
         """inputs [time, batch], no padding -> logits [time * batch, vocabulary]; no source."""
-        states = self.encoder(self.embedded(self.tables.target(inputs.T)), causal=True)
+        states = self.stack(self.embedded(self.tables.target(inputs.T)), causal=True)
         return self.tables.logits(states.transpose(0, 1).flatten(0, 1))
 
     convert = staticmethod(Transformer.convert)

@@ -26,8 +26,6 @@
 //! # Ok::<(), regard_kernels::KernelError>(())
 //! ```
 
-use std::mem::MaybeUninit;
-
 mod affine;
 mod stored;
 mod tile;
@@ -39,6 +37,8 @@ pub(crate) use tile::Strides;
 pub use tile::Write;
 pub(crate) use transposed::{Matrix, transposed_product};
 pub use transposed::{weight_gradient, weight_gradient_fresh};
+
+use std::mem::MaybeUninit;
 
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::simd::{Kernel, Level, Simd, run};

@@ -49,6 +49,10 @@ use tile::{PANEL, Pack, Product, Sums};
 
 /// Nanoseconds of packing one number on one thread.
 const PACKING: f64 = 0.3;
+/// Nanoseconds of one multiply-add on one thread.
+const NANOSECONDS: f64 = 0.01;
+/// Tasks for each thread, so that none waits long for the last one.
+const TASKS: usize = 2;
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use super::{
-    Packed,
+    NANOSECONDS, Packed, TASKS,
     tile::{Strides, TILE_ROWS},
 };
 use crate::{
@@ -21,12 +21,8 @@ use crate::{
 
 /// Rows of a task, for which the weights are read once; and at most, where they are beyond the L2 cache.
 const ROWS: [usize; 2] = [64, 256];
-/// Tasks for each thread, so that none waits long for the last one.
-const TASKS: usize = 2;
 /// More numbers than these are beyond the L2 cache.
 const LARGE: usize = 1 << 19;
-/// Of one multiply-add on one thread.
-const NANOSECONDS: f64 = 0.01;
 
 /// `y = x weight + bias`: `x [rows, inputs]`, `weight [inputs, outputs]`, `bias [outputs]`, `y [rows, outputs]`.
 ///

@@ -12,7 +12,10 @@
 
 use std::mem::MaybeUninit;
 
-use super::tile::{PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes};
+use super::{
+    NANOSECONDS, TASKS,
+    tile::{PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes},
+};
 use crate::{
     error::{KernelError, check_length},
     simd::{Buffer, Level, fresh, run},
@@ -27,12 +30,8 @@ const TASK_PANELS: usize = 4;
 /// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
 /// its sums.
 const TASK_ROWS: [usize; 2] = [32, 1024];
-/// Tasks for each thread, so that none waits long for the last one.
-const TASKS: usize = 2;
 /// Multiply-adds in the time in which a task reads a number of `A` or packs one of `B`.
 const READING: usize = 25;
-/// Of one multiply-add on one thread.
-const NANOSECONDS: f64 = 0.01;
 
 /// `d_weight (+)= xᵀ d_y`, the gradient of the weights of `y = x weight`: `x [rows, inputs]`, `d_y [rows, outputs]`; row `i` of
 /// `d_weight [inputs, outputs]` starts at number `i · stride`.

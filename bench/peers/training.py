@@ -54,7 +54,7 @@ def layers(size, heads, dropout):
     }
 
 
-# Of the language model's layers, whose configuration is today's: `bias` is for its twin, as the Transformer's former one.
+# regard reads these in the language model's layers, its PyTorch twin reads `bias`; the other models are described in a former form.
 BIASES = {"query_key_value": True, "attention_output": True, "feed_forward": True}
 EAGER, COMPILED = {"PyTorch eager": []}, {"torch.compile": ["--compile"]}
 ROWS = [

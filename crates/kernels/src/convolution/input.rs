@@ -445,8 +445,10 @@ impl Work<'_, '_> {
         };
         copies.fill(s, channels, source, zeros);
 
-        // Lines that lie one after the other, in the sums as in the maps; where all do, the sums are the maps themselves.
-        let joined = sets == 1 && line_stride == output_size[1] && [y.step, x.step] == [1, 1];
+        // Whole lines that lie one after the other, in the sums as in the maps; where all do, the sums are the maps themselves.
+        let joined = sets == 1
+            && [y.step, x.step] == [1, 1]
+            && [line_stride, x.count] == [output_size[1]; 2];
         let direct =
             self.task.maps.len() == 1 && joined && positions == stride && rows == output_size[0];
         let whole = match direct {

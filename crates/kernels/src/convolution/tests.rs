@@ -229,6 +229,19 @@ fn what_is_not_finite_reaches_only_the_outputs_that_read_it() {
 }
 
 #[test]
+fn columns_that_read_only_padding_are_the_bias() {
+    // The others of all rows fill whole vectors together, of 8 and of 16 lanes, but not those of a row alone.
+    for size in [[11, 4], [13, 10], [7, 16], [3, 28]] {
+        check(&Convolution {
+            kernel: [1, 4],
+            stride: [1, 3],
+            padding: [0, 4],
+            ..Convolution::new(unless_miri(40, 1), [1, 2], size)
+        });
+    }
+}
+
+#[test]
 fn depthwise_and_strided_single_taps_are_their_definition() {
     check(&Convolution {
         kernel: [3, 3],

@@ -20,8 +20,9 @@ use crate::transpose::Columns;
 
 /// Tasks that a pass is cut into, at least, if there are as many images.
 const TASKS: usize = 16;
-/// Positions whose products are summed before they are added to the others: short sums of small numbers round less.
-const BLOCK_POSITIONS: usize = 128;
+/// Positions whose products are summed before they are added to the others, at least and at most: short sums of small numbers round
+/// less. Within these, an eighth of the positions.
+const BLOCK_POSITIONS: [usize; 2] = [16, 128];
 
 pub(super) fn backward(
     c: &Convolution,
@@ -156,6 +157,8 @@ impl Work<'_> {
         let in_block = (TASK_NUMBERS / (sets * numbers)).clamp(1, total);
         let in_block = total.div_ceil(total.div_ceil(in_block));
         let outputs = self.outputs[1] - self.outputs[0];
+        let summed = (self.images[1] - self.images[0]) * total * x.count;
+        let of_block = (summed / 8).clamp(BLOCK_POSITIONS[0], BLOCK_POSITIONS[1]);
         // Where the maps of an image begin.
         let x_of = |image: usize| (image * self.c.groups + self.group) * inputs * plane;
         let d_y_of = |image: usize| {
@@ -180,10 +183,7 @@ impl Work<'_> {
             }
             let count = lines * x.count;
             // A block is some whole lines, or a part of one.
-            let block = [
-                (BLOCK_POSITIONS / x.count).max(1),
-                BLOCK_POSITIONS.min(x.count),
-            ];
+            let block = [(of_block / x.count).max(1), of_block.min(x.count)];
             let (of_source, of_gradient) = (inputs * layout.channel, count * width);
             grow(&mut source, sets * of_source);
             // The lanes beyond the last output stay 0 from image to image, as does the second row of a pair that is not there.

@@ -21,15 +21,21 @@ pub fn case(dice: &mut Dice) -> Result<(), String> {
     let groups = 1 + dice.below(3);
     let mut pair = |end: usize, from: usize| [(); 2].map(|()| from + dice.below(end));
     let channels = pair(5, 1).map(|of_group| groups * of_group);
-    let (kernel, stride, padding, dilation) = (pair(5, 1), pair(4, 1), pair(4, 0), pair(3, 1));
+    // Some windows lie in the padding alone.
+    let (kernel, stride, padding, dilation) = (pair(5, 1), pair(4, 1), pair(6, 0), pair(3, 1));
     let size = pair(20, 1);
+    // With many maps a task has all rows of some, otherwise some rows of one.
+    let batch = match dice.once_in(3) {
+        true => 8 + dice.below(24),
+        false => dice.below(4),
+    };
     let mut convolution = Convolution {
         kernel,
         stride,
         padding,
         dilation,
         groups,
-        ..Convolution::new(dice.below(4), channels, size)
+        ..Convolution::new(batch, channels, size)
     };
     let Ok(output) = convolution.output_size() else {
         // A window larger than the map is blamed on the kernel.

@@ -96,7 +96,7 @@ pub use problem::{
     Alignment, Attention, Blocks, Documents, Dropout, MAX_DIM, Offsets, RelativeBias, Window,
 };
 pub use sequence::Unit;
-pub use threads::{Stopped, stoppable};
+pub use threads::{Stopped, for_each_task, stoppable};
 pub use view::{View, ViewMut};
 
 #[cfg(test)]

@@ -282,6 +282,28 @@ impl Tasks {
     }
 }
 
+/// Calls `task` once with each of `0..count`, on the threads of the caller's pool, or on the calling thread alone where a rough estimate of
+/// the whole, in `nanoseconds` of one thread, is not worth waking another. What a task does must not depend on its thread. Threads
+/// that have no task left look for more before they sleep, as they do after the kernels, between which such work is done at less cost
+/// than rayon's own.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+///
+/// let sum = AtomicUsize::new(0);
+/// regard_kernels::for_each_task(10, 1e6, &|task| {
+///     sum.fetch_add(task, Relaxed);
+/// });
+/// assert_eq!(sum.into_inner(), 45);
+/// ```
+pub fn for_each_task(count: usize, nanoseconds: f64, task: &(impl Fn(usize) + Sync)) {
+    team(count, nanoseconds, &|tasks| {
+        while let Some(next) = tasks.take() {
+            task(next);
+        }
+    });
+}
+
 /// Calls `worker` on the threads of the caller's pool, or on the calling thread alone where the work
 /// is not worth waking one. Workers take tasks `0..count` until none is left, so any worker may compute
 /// any task; the result of a task must not depend on which one does.

@@ -9,7 +9,7 @@ use burn::{
 };
 use regard_kernels::View;
 
-pub(super) use super::operation::{Forward, Operation};
+pub(super) use super::operation::{Forward, Operation, Reads};
 
 /// A tensor that kernels could read: there can be none.
 #[derive(Debug, Clone)]
@@ -94,7 +94,7 @@ pub(super) fn run(
     panic!("{operation:?} needs the feature `kernels` of regard-nn and tensors on the Flex backend")
 }
 
-pub(super) fn untracked(_inputs: Vec<DispatchTensor>, _strided: bool) -> Vec<FlexTensor> {
+pub(super) fn untracked(_inputs: Vec<DispatchTensor>, _reads: Reads) -> Vec<FlexTensor> {
     panic!("this needs the feature `kernels` of regard-nn and tensors on the Flex backend")
 }
 

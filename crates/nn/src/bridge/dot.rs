@@ -18,7 +18,9 @@ use regard_kernels::{
     dot::{self, Cache},
 };
 
-use super::fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor, view, view_of};
+use super::fused::{
+    self, FlexTensor, Forward, Operation, Reads, dims, numbers, tensor, view, view_of,
+};
 use super::memory;
 use crate::{
     attention::{Observe, Observed, Top},
@@ -85,13 +87,13 @@ pub(crate) fn dot_attention(
     });
     let (context, lse) = fused::run(operation, all);
     let lse = lse.expect("dot attention gives the lse beside the context");
-    let lse = fused::untracked(vec![lse], false);
+    let lse = fused::untracked(vec![lse], Reads::Contiguous);
     let [batch, heads, queries, _] = dims(&lse[0]);
     let lse = numbers(&lse[0]);
     let observed = match observed {
         None => Observed::default(),
         Some((operation, inputs)) => {
-            let inputs = fused::untracked(inputs, true);
+            let inputs = fused::untracked(inputs, Reads::Rows);
             operation.observe(&inputs, lse, observe, &device)
         }
     };
@@ -285,8 +287,8 @@ impl Dot {
 }
 
 impl Operation for Dot {
-    fn reads_strides(&self) -> bool {
-        true
+    fn reads(&self) -> Reads {
+        Reads::Rows
     }
 
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError> {

@@ -1,5 +1,4 @@
-//! Operations on tensors without numbers that Burn cannot do: the one matrix product that this crate and those above it
-//! use, and helpers.
+//! Operations on tensors without numbers that Burn cannot do.
 //!
 //! In Burn 0.22.1 on the Flex backend, a batch of 0 beside a batch of 1 is treated as a batch of 1, and memory that is not
 //! there is read. The smallest program that shows it ends with a segmentation fault:
@@ -15,7 +14,7 @@
 //! ```
 //! And a `slice` of nothing is no longer in the graph, so that `backward()` panics.
 //!
-//! Here an empty product is computed without Burn's product: it has no numbers, or sums of no terms, which are 0. Clippy
+//! So [`matmul`](super::matmul()) computes an empty product without Burn's: it has no numbers, or sums of no terms, which are 0. Clippy
 //! refuses Burn's `matmul`, `Linear::forward` and `module::linear` everywhere else (`clippy.toml`).
 //!
 //! ```
@@ -36,43 +35,7 @@ use std::cmp::Ordering;
 
 use burn::tensor::{Bool, Int, Tensor};
 
-#[cfg(feature = "gpu")]
-use super::card;
 use super::layout;
-
-/// `a b` over the last two dimensions, `[.., m, k] [.., k, n] -> [.., m, n]`; the dimensions before them are equal, or 1
-/// on one side. Any of them may be 0.
-///
-/// # Panics
-/// If the shapes do not fit together.
-pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
-    let (of_a, of_b) = (a.dims(), b.dims());
-    let fits = |axis: usize| {
-        let (a, b) = (of_a[axis], of_b[axis]);
-        a == b || a == 1 || b == 1
-    };
-    assert!(
-        D >= 2 && of_a[D - 1] == of_b[D - 2] && (0..D - 2).all(fits),
-        "a product of shapes {of_a:?} and {of_b:?}, expected [.., m, k] and [.., k, n]"
-    );
-    if !of_a.contains(&0) && !of_b.contains(&0) {
-        #[cfg(feature = "gpu")]
-        if card::multiplies(&a) {
-            return card::product(a, b);
-        }
-        #[expect(clippy::disallowed_methods, reason = "no size is 0")]
-        return a.matmul(b);
-    }
-    let mut shape: [usize; D] = std::array::from_fn(|axis| match of_a[axis] {
-        1 => of_b[axis],
-        size => size,
-    });
-    (shape[D - 2], shape[D - 1]) = (of_a[D - 2], of_b[D - 1]);
-    zeros_of(
-        zeros_of(Tensor::zeros(shape, (&a.device(), a.dtype())), &a),
-        &b,
-    )
-}
 
 /// `zeros`, through which `parent` gets a gradient of 0: what is computed from nothing still belongs to the graph, so that
 /// `backward()` reaches it.

@@ -24,7 +24,7 @@ use burn::{
 };
 use regard_kernels::View;
 
-pub(super) use super::operation::{Forward, Operation};
+pub(super) use super::operation::{Forward, Operation, Reads};
 use super::{early, layout::contiguous};
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
@@ -142,26 +142,35 @@ fn wrong_backend(kind: &DispatchTensorKind) -> ! {
 }
 
 fn forward(operation: &dyn Operation, inputs: Vec<FlexTensor>, tracked: bool) -> Forward {
-    let inputs = arrange(inputs, operation.reads_strides());
+    let inputs = arrange(inputs, operation.reads());
     match operation.forward(inputs, tracked) {
         Ok(forward) => forward,
         Err(error) => panic!("{operation:?}: {error}"),
     }
 }
 
-/// The inputs as contiguous tensors; with `strided`, those with contiguous rows are left as they are.
-fn arrange(inputs: Vec<FlexTensor>, strided: bool) -> Vec<FlexTensor> {
+/// The inputs, copied where they do not lie as they are read.
+fn arrange(inputs: Vec<FlexTensor>, reads: Reads) -> Vec<FlexTensor> {
     // Taking the contiguous form by value drops the original handle, so that an input without other handles remains the only
     // handle on its storage.
-    let arrange = |input: FlexTensor| match strided && has_contiguous_rows(&input) {
-        true => input,
-        false => contiguous(input),
+    let arrange = |input: FlexTensor| {
+        let forward = input.layout().strides().iter().all(|&stride| stride >= 0);
+        let as_it_is = forward
+            && match reads {
+                Reads::Contiguous => false,
+                Reads::Rows => matches!(input.layout().strides(), [_, _, _, 1]),
+                Reads::Strides => true,
+            };
+        match as_it_is {
+            true => input,
+            false => contiguous(input),
+        }
     };
     inputs.into_iter().map(arrange).collect()
 }
 
 /// The numbers of tensors that [`takes`] has accepted, for operations without gradient.
-pub(super) fn untracked(inputs: Vec<DispatchTensor>, strided: bool) -> Vec<FlexTensor> {
+pub(super) fn untracked(inputs: Vec<DispatchTensor>, reads: Reads) -> Vec<FlexTensor> {
     let inner = |input: DispatchTensor| match input.kind {
         DispatchTensorKind::Autodiff(kind) => match *kind {
             DispatchTensorKind::Flex(tensor) => tensor.autodiff().into_primitive(),
@@ -169,7 +178,7 @@ pub(super) fn untracked(inputs: Vec<DispatchTensor>, strided: bool) -> Vec<FlexT
         },
         kind => flex(kind),
     };
-    arrange(inputs.into_iter().map(inner).collect(), strided)
+    arrange(inputs.into_iter().map(inner).collect(), reads)
 }
 
 /// Records the operation with as many parents as there are inputs.
@@ -252,13 +261,6 @@ impl<const N: usize> Backward<Flex, N> for Step {
             early::gone_back(parent.id, grads);
         }
     }
-}
-
-/// Whether the last of four dimensions is contiguous, so that [`view`] can read the tensor.
-fn has_contiguous_rows(tensor: &FlexTensor) -> bool {
-    let layout = tensor.layout();
-    let strides = layout.strides();
-    strides.len() == 4 && strides[3] == 1 && strides.iter().all(|&stride| stride >= 0)
 }
 
 /// A tensor of four dimensions with contiguous rows, in place.

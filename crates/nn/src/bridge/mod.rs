@@ -10,7 +10,7 @@
 //! | [`lstm_step`] | the pointwise part of an LSTM step |
 //! | [`linear`](linear()), [`apply`] | a product with a shared matrix, its bias, and their gradients |
 //! | [`embed`] | rows of a table, and the sums of their gradients |
-//! | [`matmul`] | nothing: Burn's product, made safe for empty tensors (`empty.rs`) |
+//! | [`matmul`](matmul()) | products of matrices in batches, with a transpose of an operand, and their gradients |
 //! | [`norm`](norm()) | layer norm, RMS norm |
 //! | [`convolve`] | convolution of maps |
 //! | [`batch_norm`](batch_norm()) | batch norm, residual sum and ReLU |
@@ -63,6 +63,7 @@ mod gated_scores;
 mod layout;
 mod linear;
 mod loss;
+mod matmul;
 mod memory;
 mod norm;
 mod operation;
@@ -85,13 +86,13 @@ pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 #[cfg(feature = "kernels")]
 pub use early::EarlyGradients;
 pub use embedding::embed;
-pub use empty::matmul;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use layout::transposed;
 pub use linear::{apply, linear};
 pub use loss::{CrossEntropy, cross_entropy, cross_entropy_mean};
+pub use matmul::matmul;
 pub use norm::{norm, norm_plain};
 pub use output_loss::{OutputWeights, output_cross_entropy_mean};
 pub(crate) use pointwise::dropout;

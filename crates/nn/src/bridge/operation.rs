@@ -28,14 +28,25 @@ impl Forward {
     }
 }
 
+/// How the numbers of an input may lie; one that lies otherwise is copied first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// One after the other, the last dimension first.
+    Contiguous,
+    /// In four dimensions, the last of which is contiguous ([`view`](super::fused::view)).
+    Rows,
+    /// With any strides that are not negative.
+    Strides,
+}
+
 /// A fused operation with its backward pass.
 pub(super) trait Operation: Debug + Send + Sync + 'static {
-    /// Whether inputs may come with strides of their own, as long as the last dimension is contiguous ([`view`](super::fused::view)).
-    fn reads_strides(&self) -> bool {
-        false
+    /// How inputs may come.
+    fn reads(&self) -> Reads {
+        Reads::Contiguous
     }
 
-    /// Computes the outputs. `inputs` are contiguous `f32` (but see [`Operation::reads_strides`]), and owned so that the storage of one
+    /// Computes the outputs. `inputs` are `f32`, lie as [`Operation::reads`] says, and are owned so that the storage of one
     /// that nobody else holds can be used again.
     fn forward(&self, inputs: Vec<FlexTensor>, tracked: bool) -> Result<Forward, KernelError>;
 

@@ -2,10 +2,12 @@
 //! and add to what is there, so that gradients of several products are added up without a copy. Products of many rows with a bias or a
 //! long inner index, and gradients of narrow weights, have kernels of ours: [`regard_kernels::matmul`].
 
+use std::{mem::MaybeUninit, ops::Range};
+
 #[cfg(feature = "kernels")]
 use gemm::Parallelism;
 use regard_kernels::{
-    KernelError,
+    KernelError, for_each_task,
     matmul::{self, Write},
 };
 
@@ -21,6 +23,15 @@ const MANY: usize = 1024;
 /// Numbers that a product without a bias sums from which on our kernel is no slower than gemm, and up to a tenth faster
 /// (`docs/experiments.md`). With a bias it always is: gemm adds to what is there, so that the output is written, read and written again.
 const DEEP: usize = 512;
+
+/// Of one multiply-add on one thread.
+const NANOSECONDS: f64 = 0.015;
+/// Parts of a product for each thread, so that none waits long for the last one.
+const PARTS: usize = 2;
+/// Rows and columns of a part at least: each packs the rows and columns of its operands for itself.
+const PART: usize = 64;
+/// A product of fewer rows or columns waits for memory, and stays whole.
+const THIN: usize = 16;
 
 /// A matrix inside a slice: entry `(i, j)` stands at `i · row + j · column`.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +66,38 @@ impl<'a> Matrix<'a> {
             row: stride,
             column: 1,
         }
+    }
+
+    /// Of `[rows, columns]`, whose entry `(i, j)` stands at `i · row + j · column` of `data`; entries may share a place.
+    ///
+    /// # Panics
+    /// If `data` is too short.
+    pub(super) fn strided(
+        data: &'a [f32],
+        [rows, columns]: [usize; 2],
+        [row, column]: [usize; 2],
+    ) -> Self {
+        if rows > 0 && columns > 0 {
+            check_length(data.len(), (rows - 1) * row + (columns - 1) * column + 1);
+        }
+        Self {
+            data,
+            rows,
+            columns,
+            row,
+            column,
+        }
+    }
+
+    /// Some of its rows and columns.
+    fn part(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        let start = rows.start * self.row + columns.start * self.column;
+        let [rows, columns] = [rows.len(), columns.len()];
+        Self::strided(
+            &self.data[start..],
+            [rows, columns],
+            [self.row, self.column],
+        )
     }
 
     /// Whether row follows row without a gap.
@@ -96,12 +139,15 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
         "rows of {columns} numbers stand {stride} apart"
     );
     if rows > 0 && columns > 0 {
-        let needed = (rows - 1) * stride + columns;
-        assert!(
-            needed <= length,
-            "a matrix of {needed} numbers in a slice of {length}"
-        );
+        check_length(length, (rows - 1) * stride + columns);
     }
+}
+
+fn check_length(length: usize, needed: usize) {
+    assert!(
+        needed <= length,
+        "a matrix of {needed} numbers in a slice of {length}"
+    );
 }
 
 /// `a b`, or `a b + bias` with one number of `bias` for each column.
@@ -174,7 +220,7 @@ pub(super) fn product(a: Matrix<'_>, b: Matrix<'_>, to: MatrixMut<'_>, write: Wr
     unsafe { multiply(a, b, to.data.as_mut_ptr(), to.stride, write) };
 }
 
-/// `xᵀ d_y`, the gradient of the weights of `y = x weight`.
+/// `xᵀ d_y`, the gradient of the weights of `y = x weight`; where `xᵀ` stands row by row, [`affine`] of it.
 ///
 /// # Errors
 /// [`KernelError`], or a panic as of [`product`], if `x` and `d_y` have not as many rows.
@@ -205,6 +251,53 @@ pub(super) fn weight_gradient_to(
     matmul::weight_gradient(sizes, x, d_y, to.data, to.stride, write)
 }
 
+/// `[count, m, n]`, whose matrix `i` is the sum of the products of `pairs(i)`, of `[m, k]` and `[k, n]` each. No size is 0, and no sum is
+/// empty.
+///
+/// # Errors
+/// [`KernelError`], or a panic, if the sizes do not fit together.
+pub(super) fn sums_of_products<'a, P: Iterator<Item = [Matrix<'a>; 2]>>(
+    count: usize,
+    [m, k, n]: [usize; 3],
+    pairs: impl Fn(usize) -> P + Sync,
+) -> Result<Vec<f32>, KernelError> {
+    let write = |to: &mut [MaybeUninit<f32>]| {
+        let to = Shared(to.as_mut_ptr().cast());
+        let sum = |index: usize, alone: bool| {
+            let mut write = Write::Replace;
+            for [a, b] in pairs(index) {
+                assert_eq!(
+                    [a.rows, a.columns, b.rows, b.columns],
+                    [m, k, k, n],
+                    "sizes of a product"
+                );
+                // SAFETY: there is room for `count` matrices of `m` rows of `n` numbers. Each is one task's, whose first product writes
+                // it before others are added.
+                unsafe {
+                    let to = to.from(index * m * n);
+                    match alone {
+                        true => multiply_alone(a, b, to, n, write),
+                        false => multiply(a, b, to, n, write),
+                    }
+                }
+                write = Write::Add;
+            }
+            assert!(write == Write::Add, "a sum of no products");
+        };
+        // A few products have all threads one after the other; of many each thread has some.
+        match count < PARTS * rayon::current_num_threads() {
+            true => (0..count).for_each(|index| sum(index, false)),
+            false => {
+                let nanoseconds = (count * m * k * n) as f64 * NANOSECONDS;
+                for_each_task(count, nanoseconds, &|index| sum(index, true));
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: all matrices are written, each by at least one product.
+    unsafe { memory::written(count * m * n, write) }
+}
+
 /// The arguments `[rows, inputs, outputs]`, `x` and `d_y` of our kernel, where it is the faster one.
 fn narrow<'a>(x: Matrix<'a>, d_y: Matrix<'a>) -> Option<([usize; 3], &'a [f32], &'a [f32])> {
     let [rows, inputs, outputs] = [x.rows, x.columns, d_y.columns];
@@ -215,27 +308,78 @@ fn narrow<'a>(x: Matrix<'a>, d_y: Matrix<'a>) -> Option<([usize; 3], &'a [f32], 
     })
 }
 
-/// The product of two matrices none of whose sizes is 0, written to rows `stride` apart.
+/// Where the tasks of a product write, each numbers of its own.
+struct Shared(*mut f32);
+
+// SAFETY: tasks write different numbers, and nobody reads them meanwhile.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn from(&self, offset: usize) -> *mut f32 {
+        self.0.wrapping_add(offset)
+    }
+}
+
+/// The product of two matrices none of whose sizes is 0, written to rows `stride` apart, by parts on all threads. (gemm's own division
+/// among threads took 1.02 to 2.1 times as long: `docs/experiments.md`.)
 ///
 /// # Safety
 /// From `to` on there is room for all rows of the product, which nobody else uses meanwhile; they do not overlap. To be added to, they
 /// hold numbers.
-#[cfg(feature = "kernels")]
 unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: *mut f32, stride: usize, write: Write) {
     let (m, n, k) = (a.rows, b.columns, a.columns);
-    // Waking a thread costs more than a small product takes.
-    let threads = match m * n * k < 1 << 18 {
-        true => Parallelism::None,
-        false => Parallelism::Rayon(0),
+    let [down, across] = parts([m, n]);
+    let to = Shared(to);
+    let part = |index: usize| {
+        let rows = cut(m, down, index / across)..cut(m, down, index / across + 1);
+        let columns = cut(n, across, index % across)..cut(n, across, index % across + 1);
+        let at = to.from(rows.start * stride + columns.start);
+        let (a, b) = (a.part(rows, 0..k), b.part(0..k, columns));
+        // SAFETY: the parts lie inside of the product and do not overlap; the caller vouches for the rest.
+        unsafe { multiply_alone(a, b, at, stride, write) };
     };
+    for_each_task(down * across, (m * n * k) as f64 * NANOSECONDS, &part);
+}
+
+/// Into how many parts the rows and the columns of a product are cut: the longer side in two, until there are enough.
+fn parts(size: [usize; 2]) -> [usize; 2] {
+    let wanted = match rayon::current_num_threads() {
+        threads if threads > 1 && size[0].min(size[1]) >= THIN => PARTS * threads,
+        _ => 1,
+    };
+    let mut parts = [1, 1];
+    while parts[0] * parts[1] < wanted {
+        let side = |axis: usize| size[axis] / parts[axis];
+        let longer = usize::from(side(1) >= side(0));
+        if side(longer) < 2 * PART {
+            break;
+        }
+        parts[longer] *= 2;
+    }
+    parts
+}
+
+/// Where part `index` of `parts` of `length` rows or columns begins: at a multiple of the lanes of any processor.
+fn cut(length: usize, parts: usize, index: usize) -> usize {
+    match index == parts {
+        true => length,
+        false => length * index / parts / 16 * 16,
+    }
+}
+
+/// [`multiply`] on the calling thread.
+///
+/// # Safety
+/// As of [`multiply`].
+#[cfg(feature = "kernels")]
+unsafe fn multiply_alone(a: Matrix<'_>, b: Matrix<'_>, to: *mut f32, stride: usize, write: Write) {
     let one = |write: Write| if write == Write::Add { 1.0 } else { 0.0 };
-    // SAFETY: `check` has made sure that every entry of `a` and `b` lies inside its slice; for `to` the caller has. gemm reads `to`
-    // only if asked to.
+    // SAFETY: a matrix has its entries inside of its slice; for `to` the caller vouches. gemm reads `to` only if asked to.
     unsafe {
         gemm::gemm(
-            m,
-            n,
-            k,
+            a.rows,
+            b.columns,
+            a.columns,
             to,
             1,
             stride as isize,
@@ -251,14 +395,14 @@ unsafe fn multiply(a: Matrix<'_>, b: Matrix<'_>, to: *mut f32, stride: usize, wr
             false,
             false,
             false,
-            threads,
+            Parallelism::None,
         );
     }
 }
 
 /// Nothing is fused without the feature `kernels`, so this is never called.
 #[cfg(not(feature = "kernels"))]
-unsafe fn multiply(_a: Matrix<'_>, _b: Matrix<'_>, _to: *mut f32, _stride: usize, _write: Write) {
+unsafe fn multiply_alone(_: Matrix<'_>, _: Matrix<'_>, _: *mut f32, _: usize, _: Write) {
     unreachable!("a fused product without the feature `kernels`")
 }
 

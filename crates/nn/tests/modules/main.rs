@@ -14,6 +14,7 @@
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
+//! | [`matmul`] | products of matrices in batches, however they lie |
 //! | [`plan`] | which kernel serves a call, and every reason why none does |
 //! | [`properties`] | masks, windows and weights behave for any numbers |
 //! | [`record`] | reporting changes nothing, and reports equal the results |
@@ -36,6 +37,7 @@ mod golden;
 mod hard_attention;
 mod keras;
 mod mask;
+mod matmul;
 mod mechanisms;
 mod plan;
 mod properties;

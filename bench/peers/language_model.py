@@ -7,7 +7,7 @@ FOLDER takes 2.2 GB of checkpoints of real size with random weights, which the P
 Rust sides, makes a virtual environment in bench/.venv unless --python names an interpreter that has the packages. llama.cpp takes part
 where that interpreter has llama-cpp-python and gguf, which pip has to compile. Prints the median of each side, and
 regard's time as a share of the others' (below 1: faster). Before timing it says how many tokens each side writes like regard in f32: all, of
-PyTorch and candle.
+PyTorch and candle. Encoders' last states must agree to 1e-3.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import itertools
 import json
 import statistics
 import subprocess
+import sys
 
 from common import PEERS, ROOT, Side, build, interpreter, turns
 
@@ -95,6 +96,11 @@ def main():
             same = lambda ids: [a == b for a, b in zip(first["regard"]["ids"], ids)]
             alike = lambda ids: len(list(itertools.takewhile(bool, same(ids))))
             print("  tokens like those of regard:", ", ".join(f"{name} {alike(answer['ids'])}" for name, answer in first.items()))
+        if work["work"] == "encode":
+            for name, answer in first.items():
+                mine, theirs = first["regard"]["probe"], answer["probe"]
+                if max(abs(a - b) for a, b in zip(mine, theirs)) > 1e-3:
+                    sys.exit(f"{row}: {name} computes something else: {mine}, {theirs}")
         seconds = {side.name: [] for side in sides}
         for side in turns(sides, options.rounds):
             seconds[side.name].append(side.ask(question)["seconds"])

@@ -119,7 +119,9 @@ impl Models {
             let begun = Instant::now();
             let states = model.states(&inputs, None)?;
             let seconds = begun.elapsed().as_secs_f64();
-            return Ok(json!({"seconds": seconds, "probe": states[0][..4]}));
+            let last = states.last().ok_or("no texts")?;
+            let last = last.chunks(model.size()).next_back().ok_or("no tokens")?;
+            return Ok(json!({"seconds": seconds, "probe": last[..4]}));
         }
         let Some(model) = &self.writes else {
             return Err("no model".into());

@@ -97,7 +97,8 @@ impl Side {
                 let begun = Instant::now();
                 let states = model.forward(&ids, &types, None)?;
                 let seconds = begun.elapsed().as_secs_f64();
-                let probe: Vec<f32> = states.i((0, 0, ..4))?.to_vec1()?;
+                let (batch, length, _) = states.dims3()?;
+                let probe: Vec<f32> = states.i((batch - 1, length - 1, ..4))?.to_vec1()?;
                 Ok(json!({"seconds": seconds, "probe": probe}))
             }
             Model::Writes(model, config, dtype) => {

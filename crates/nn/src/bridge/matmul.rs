@@ -142,7 +142,7 @@ impl Product {
         let shape = operand.layout().shape().clone();
         let users = self.users(&shape);
         let pairs = |own: usize| users[own].iter().map(|&at| pair(at));
-        Ok(tensor(sums_of_products(users.len(), sizes, pairs)?, shape))
+        Ok(tensor(self.sums(users.len(), sizes, pairs)?, shape))
     }
 
     /// For each matrix of an operand of `shape`, the output's matrices that it takes part in.

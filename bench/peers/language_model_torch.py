@@ -11,9 +11,9 @@ first time:
     {"work": "encode", "model": "minilm", "dtype": "f32", "batch": 32, "length": 64}     last hidden states
     {"work": "memory"}                                                       the most memory that the process has held
 
-`ids` of `decode` are the tokens found, `best` of `prompt` the best next token, `probe` of `encode` four numbers of the last
-position of the last row, so that sides can be compared. Checkpoints that FOLDER lacks are made there with random weights: 2.2 GB for all. Ask for memory in a
-process that has run one model alone.
+`ids` of `decode` are the tokens found, `best` of `prompt` the best next token, `probe` of `encode` four numbers of the last position of the
+last row, so that sides can be compared. Checkpoints that FOLDER lacks are made there with random weights: 2.2 GB for all. Ask for memory
+in a process that has run one model alone.
 
 The settings are those that were fastest: scaled_dot_product_attention, inference mode, a plain loop in place of
 `generate`, no padding mask, a cache that grows ("cache": "static" asks for one that does not: 3 to 15 % slower in

@@ -284,8 +284,10 @@ impl Tasks {
 
 /// Calls `task` once with each of `0..count`, on the threads of the caller's pool, or on the calling thread alone where a rough estimate of
 /// the whole, in `nanoseconds` of one thread, is not worth waking another. What a task does must not depend on its thread. Threads
-/// that have no task left look for more before they sleep, as they do after the kernels, between which such work is done at less cost
-/// than rayon's own.
+/// that have no task left look for more before they sleep, as after a kernel. A call under [`stoppable`] ends between two tasks.
+///
+/// # Panics
+/// If a task does.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

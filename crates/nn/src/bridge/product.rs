@@ -321,7 +321,7 @@ impl Shared {
 }
 
 /// The product of two matrices none of whose sizes is 0, written to rows `stride` apart, by parts on all threads. (gemm's own division
-/// among threads took 1.02 to 2.1 times as long: `docs/experiments.md`.)
+/// among threads was slower from 16 rows on: `docs/experiments.md`.)
 ///
 /// # Safety
 /// From `to` on there is room for all rows of the product, which nobody else uses meanwhile; they do not overlap. To be added to, they

@@ -32,7 +32,7 @@ use super::{Direction, at, carry, check_shape, no_states, real_steps};
 use crate::{
     attention::AttentionError,
     bridge::{
-        self, linear,
+        self, matmul,
         sequence::{self, LayerFields, Unit},
     },
     dropout::{DropoutRng, check_probability, dropout},
@@ -144,7 +144,7 @@ impl Lstm {
     /// # Panics
     /// If the shapes do not fit together.
     pub fn step(&self, x: Tensor<2>, state: LstmState) -> LstmState {
-        let product = linear(state.hidden.clone(), self.recurrent.val(), None);
+        let product = matmul(state.hidden.clone(), self.recurrent.val());
         let (hidden, cell) = bridge::lstm_step(x, product, state.hidden, state.cell, None);
         LstmState { hidden, cell }
     }

@@ -112,6 +112,35 @@ fn products_are_their_definition() {
     });
 }
 
+/// What is not finite stays in its row of its matrix, and very large and very small numbers are as exact as Burn's.
+#[test]
+fn extreme_numbers_reach_only_their_own_rows() {
+    let (a, b) = (drawn("a", [9, 20, 30]), drawn("b", [9, 30, 40]));
+    let numbers = |x: Tensor<3>| x.into_data().try_to_vec::<f32>().unwrap();
+    let usual = numbers(matmul(a.clone(), b.clone()));
+    for poison in [f32::NAN, f32::INFINITY, f32::MAX, -1e30] {
+        let poisoned = a.clone().slice_fill([4..5, 7..8, 3..4], poison);
+        let found = numbers(matmul(poisoned, b.clone()));
+        for (row, (found, usual)) in found.chunks(40).zip(usual.chunks(40)).enumerate() {
+            assert_eq!(found != usual, row == 4 * 20 + 7, "{poison}, row {row}");
+        }
+    }
+    for scale in [1e34, 1e-30, f32::MIN_POSITIVE / 4.0] {
+        let product = || matmul(a.clone() * scale, b.clone());
+        let exact = matmul(
+            (a.clone() * scale).cast(DType::F64),
+            b.clone().cast(DType::F64),
+        );
+        let exact: Vec<f64> = exact.into_data().iter().collect();
+        let [found, plain] = [product(), without_kernels(product)]
+            .map(|x| numbers(x).into_iter().map(f64::from).collect::<Vec<_>>());
+        let largest = exact.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        // Numbers below the normal ones have the spacing of the smallest.
+        let rounding = f64::from(f32::EPSILON) * largest + f64::from(f32::from_bits(1));
+        assert!(distance(&found, &exact) <= 2.0 * distance(&plain, &exact) + rounding);
+    }
+}
+
 /// Seeded numbers.
 fn drawn<const D: usize>(name: &str, shape: [usize; D]) -> Tensor<D> {
     let data = TensorData::new(values(name, shape.iter().product(), 1.0), shape);

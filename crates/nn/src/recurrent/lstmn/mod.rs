@@ -73,7 +73,7 @@ use burn::{
 use super::{Lstm, LstmState, at, check_shape, no_states, real_steps};
 use crate::{
     AttentionError,
-    bridge::{self, linear, spread, with_axis},
+    bridge::{self, matmul, spread, with_axis},
     initialize::Initializer,
     precision::check_weights,
     record::report,
@@ -254,9 +254,9 @@ impl Lstmn {
             fusion.map(|(fusion, _)| QueryWeights::of(&fusion.attention, self.input_size()));
         let projected = Projected {
             gates: self.cell.project(x.clone()),
-            query: linear(x.clone(), own.input, None),
+            query: matmul(x.clone(), own.input),
             fusion: fusion.zip(fused.as_ref()).map(|((fusion, _), weights)| {
-                let query = linear(x.clone(), weights.input.clone(), None);
+                let query = matmul(x.clone(), weights.input.clone());
                 (bridge::apply(&fusion.input, x), query)
             }),
         };
@@ -408,7 +408,7 @@ impl Lstmn {
             cell: tape.last.cell.zeros_like(),
         };
         if let Some((states, keys)) = &tape.written {
-            let query = x.query + linear(tape.summary.clone(), query_weight.clone(), None);
+            let query = x.query + matmul(tape.summary.clone(), query_weight.clone());
             let (found, weights) = bridge::additive_attention(
                 query.unsqueeze_dim(1),
                 keys.clone(),
@@ -430,7 +430,7 @@ impl Lstmn {
         let before = tape.source_summary.take();
         let new = match (&self.fusion, x.fusion, source, before) {
             (Some(fusion), Some((gate, query)), Some((source, query_weight)), Some(before)) => {
-                let query = query + linear(before.clone(), query_weight.clone(), None);
+                let query = query + matmul(before.clone(), query_weight.clone());
                 let (found, weights) = bridge::additive_attention(
                     query.unsqueeze_dim(1),
                     source.keys.clone(),
@@ -442,7 +442,7 @@ impl Lstmn {
                 let found: Tensor<2> = found.squeeze_dim(1); // γ̃ | α̃
                 let [m, _] = fusion.recurrent.dims();
                 let hidden = found.clone().narrow(1, 0, m);
-                let gate = sigmoid(gate + linear(hidden.clone(), fusion.recurrent.val(), None));
+                let gate = sigmoid(gate + matmul(hidden.clone(), fusion.recurrent.val()));
                 read.source = Some(weights.squeeze_dim(1));
                 tape.source_summary = Some(carry(hidden, before));
                 self.fused_step(x.gates, former, gate * found.narrow(1, m, n))
@@ -461,7 +461,7 @@ impl Lstmn {
     /// The cell with deep fusion: `c = r ∘ α̃ + f ∘ c̃ + i ∘ ĉ`.
     fn fused_step(&self, gates: Tensor<2>, former: LstmState, carried: Tensor<2>) -> LstmState {
         let n = self.size();
-        let gates = gates + linear(former.hidden, self.cell.recurrent.val(), None);
+        let gates = gates + matmul(former.hidden, self.cell.recurrent.val());
         let gate = |k: usize| gates.clone().narrow(1, k * n, n);
         let kept = sigmoid(gate(1)) * former.cell;
         let cell = carried + kept + sigmoid(gate(0)) * gate(2).tanh();

@@ -9,12 +9,12 @@
 //!           | k |   | sums  |
 //! ```
 //! A panel is read front to back by every tile of rows. The remaining rows are computed in tiles of 4, 2 and 1 rows,
-//! the remaining columns in a panel of 2 vectors or 1.
+//! the remaining columns in a panel of 2 vectors or 1; the tiles of a panel of 1 vector are twice as high.
 //!
 //! Panels may be stored at half width or in 8 bits (`stored.rs`). A few rows widen each number as they load it; for more, a panel
 //! is widened once. Of pairs (`stored.rs`) `k` counts pairs, and `A` holds pairs, too. What was tried is in `docs/experiments.md`.
 
-use std::mem::MaybeUninit;
+use std::{hint::black_box, mem::MaybeUninit};
 
 use half::f16;
 
@@ -23,8 +23,10 @@ use crate::simd::{Kernel, Level, Simd, fresh, run};
 
 /// Vectors of lanes in one panel of packed columns.
 pub(super) const PANEL: usize = 3;
-/// Rows of the tallest register tile.
+/// Rows of the tallest register tile of a whole panel.
 pub(super) const TILE_ROWS: usize = 8;
+/// Rows of the tallest one of a panel of one vector.
+const NARROW_ROWS: usize = 2 * TILE_ROWS;
 
 /// How the elements of a matrix lie in a slice: element `(row, column)` is at
 /// `row * row_stride + column * column_stride`.
@@ -64,6 +66,13 @@ impl<'a> Sums<'a> {
         match self {
             Self::Replace(c) => c.len(),
             Self::Add(c) => c.len(),
+        }
+    }
+
+    fn as_ptr(&self) -> *const f32 {
+        match self {
+            Self::Replace(c) => c.as_ptr().cast(),
+            Self::Add(c) => c.as_ptr(),
         }
     }
 }
@@ -184,12 +193,15 @@ impl<T: Number> Kernel for Product<'_, T> {
         }
         let last = (self.rows - 1) * self.a_strides.row + (self.inner - 1) * self.a_strides.column;
         assert!(last < self.a.len(), "rows of A inside the slice");
+        // Hidden from the compiler, which otherwise computes each from the one before, in the innermost loop.
+        let row = self.a_strides.row;
+        let apart = std::array::from_fn(|i| black_box(row.wrapping_mul((2 * i + 1) * NUMBER)));
         let panel = PANEL * S::LANES;
         for first in (0..self.columns).step_by(panel) {
             match (self.columns - first).min(panel).div_ceil(S::LANES) {
-                1 => self.panel::<S, 1>(s, first),
-                2 => self.panel::<S, 2>(s, first),
-                _ => self.panel::<S, PANEL>(s, first),
+                1 => self.panel::<S, 1>(s, first, &apart),
+                2 => self.panel::<S, 2>(s, first, &apart),
+                _ => self.panel::<S, PANEL>(s, first, &apart),
             }
         }
     }
@@ -198,10 +210,17 @@ impl<T: Number> Kernel for Product<'_, T> {
 /// A panel: its numbers, and its scales if it has some.
 type Panel<'a, T> = (&'a [T], &'a [f16]);
 
+/// Bytes from a row of `A` to the first, third, fifth, .. row behind it. Twice, four or eight times as many lead to the others, so that a
+/// machine reads any row of a tile at one address and one of these.
+type Apart = [usize; NARROW_ROWS / 2];
+
+/// Bytes of a number.
+const NUMBER: usize = size_of::<f32>();
+
 impl<T: Number> Product<'_, T> {
     /// The columns of the panel that starts at column `first`, `VECTORS` vectors wide.
     #[inline(always)]
-    fn panel<S: Simd, const VECTORS: usize>(&mut self, s: S, first: usize) {
+    fn panel<S: Simd, const VECTORS: usize>(&mut self, s: S, first: usize, apart: &Apart) {
         let width = VECTORS * S::LANES;
         let panel = &self.panels[self.inner * first..][..self.inner * width];
         let scales = match T::SCALED {
@@ -222,9 +241,9 @@ impl<T: Number> Product<'_, T> {
                     s.store(&mut to[v * S::LANES..], line);
                 }
             }
-            self.rows_of::<S, f32, VECTORS>(s, (&wide, &[]), first);
+            self.rows_of::<S, f32, VECTORS>(s, (&wide, &[]), first, apart);
         } else {
-            self.rows_of::<S, T, VECTORS>(s, stored, first);
+            self.rows_of::<S, T, VECTORS>(s, stored, first, apart);
         }
     }
 
@@ -235,44 +254,65 @@ impl<T: Number> Product<'_, T> {
         s: S,
         panel: Panel<'_, U>,
         first: usize,
+        apart: &Apart,
     ) {
         let mut row = 0;
-        // Eight rows of accumulators need the 32 registers that come with 16 lanes.
-        while S::LANES == 16 && row + TILE_ROWS <= self.rows {
-            self.tile::<S, U, TILE_ROWS, VECTORS>(s, panel, first, row);
+        while S::LANES == 16 && VECTORS == 1 && row + NARROW_ROWS <= self.rows {
+            self.tile::<S, U, NARROW_ROWS, VECTORS>(s, panel, [row, first], apart);
+            row += NARROW_ROWS;
+        }
+        // Eight rows of accumulators need the 32 registers that come with 16 lanes, or a panel of one vector.
+        while (S::LANES == 16 || VECTORS == 1) && row + TILE_ROWS <= self.rows {
+            self.tile::<S, U, TILE_ROWS, VECTORS>(s, panel, [row, first], apart);
             row += TILE_ROWS;
         }
         while row + 4 <= self.rows {
-            self.tile::<S, U, 4, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 4, VECTORS>(s, panel, [row, first], apart);
             row += 4;
         }
         if row + 2 <= self.rows {
-            self.tile::<S, U, 2, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 2, VECTORS>(s, panel, [row, first], apart);
             row += 2;
         }
         if row < self.rows {
-            self.tile::<S, U, 1, VECTORS>(s, panel, first, row);
+            self.tile::<S, U, 1, VECTORS>(s, panel, [row, first], apart);
         }
     }
 
-    /// `ROWS` rows from `row` on, all in registers.
+    /// `ROWS` rows from `row` on of the panel whose first column is `first`, all in registers.
     #[inline(always)]
     fn tile<S: Simd, U: Number, const ROWS: usize, const VECTORS: usize>(
         &mut self,
         s: S,
         (panel, scales): Panel<'_, U>,
-        first: usize,
-        row: usize,
+        [row, first]: [usize; 2],
+        apart: &Apart,
     ) {
+        let width = VECTORS * S::LANES;
+        let start = row * self.c_row + first;
+        if self.rows > TILE_ROWS {
+            let c = self.c.as_ptr();
+            for at in (0..ROWS).map(|r| start + r * self.c_row) {
+                for v in 0..VECTORS {
+                    s.prefetch(c.wrapping_add(at + v * S::LANES), true);
+                }
+            }
+        }
         let Strides {
             row: a_row,
             column: a_step,
         } = self.a_strides;
+        let step = a_step.wrapping_mul(NUMBER);
+        let mut at = self.a.as_ptr().wrapping_add(row * a_row).cast::<u8>();
+        // What is prefetched: numbers of the next steps that stand a row apart; of rows that are read number by number those of the next
+        // tile, by the first panel.
+        let is_next = first == 0 && row + ROWS < self.rows;
+        let (mut ahead, ahead_step) = match a_step {
+            1 if is_next => (at.wrapping_add(ROWS * a_row * NUMBER), ROWS * NUMBER),
+            1 => (at, 0),
+            _ => (at.wrapping_add(step.wrapping_mul(STEPS_AHEAD)), step),
+        };
         let mut sums = [[s.zero(); VECTORS]; ROWS];
-        let mut at = row * a_row;
-        let ahead = self.a.as_ptr();
-        let ahead = ahead.wrapping_add(a_step.wrapping_mul(STEPS_AHEAD));
-        let width = VECTORS * S::LANES;
         let group = if U::SCALED { GROUP } else { self.inner };
         for (g, lines) in panel.chunks(group * width).enumerate() {
             let mut scale = [s.zero(); VECTORS];
@@ -281,7 +321,8 @@ impl<T: Number> Product<'_, T> {
             }
             for line in lines.chunks_exact(width) {
                 prefetch_ahead(s, line);
-                s.prefetch_near(ahead.wrapping_add(at));
+                s.prefetch_near(ahead.cast());
+                ahead = ahead.wrapping_add(ahead_step);
                 let mut b = [s.zero(); VECTORS];
                 for (v, b) in b.iter_mut().enumerate() {
                     // SAFETY: a line has `VECTORS · LANES` numbers.
@@ -291,10 +332,14 @@ impl<T: Number> Product<'_, T> {
                     }
                 }
                 for (r, sums) in sums.iter_mut().enumerate() {
-                    debug_assert!(at + r * a_row < self.a.len());
+                    let twos = r.trailing_zeros();
+                    let of_row = match r {
+                        0 => at,
+                        _ => at.wrapping_add(apart[(r >> twos) / 2] << twos),
+                    };
                     // SAFETY: `call` asserted that the last row's last element lies inside `a`; the
                     // panel has `inner` lines, so `at` never passes that element's column.
-                    let a = s.splat(unsafe { *self.a.get_unchecked(at + r * a_row) });
+                    let a = s.splat(unsafe { *of_row.cast::<f32>() });
                     for (v, sum) in sums.iter_mut().enumerate() {
                         // SAFETY: `super::Paired` runs a product of pairs, by `outline_pairs`.
                         *sum = unsafe { U::fma(s, a, b[v], *sum) };
@@ -303,7 +348,7 @@ impl<T: Number> Product<'_, T> {
                         *sums = s.before_loads(*sums);
                     }
                 }
-                at += a_step;
+                at = at.wrapping_add(step);
             }
         }
         if !self.bias.is_empty() {
@@ -314,7 +359,6 @@ impl<T: Number> Product<'_, T> {
                 }
             }
         }
-        let start = row * self.c_row + first;
         if first + width <= self.columns {
             let (c, adds) = match &mut self.c {
                 Sums::Replace(c) => (c.as_mut_ptr().cast(), false),

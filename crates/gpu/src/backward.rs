@@ -6,8 +6,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Forward, Inputs, Options, SIDE, Sizes, addresses, elem, mma,
-    tile::{Band, Form, HIDDEN, products, score, slope, spread, start, write},
+    Forward, Inputs, Options, SIDE, Sizes, addresses, elem,
+    exponential::exponential,
+    mma,
+    tile::{BLOCK, Band, Form, HIDDEN, products, score, slope, spread, start, write},
 };
 
 /// What [`backward`] returns, in the types of the inputs.
@@ -189,10 +191,16 @@ fn delta_kernel<E: Float>(
     if row < context.shape(2) {
         let of_context = start(context, batch, head) + row * context.stride(2);
         let of_gradient = start(gradient, batch, head) + row * gradient.stride(2);
+        let size = context.shape(3);
         let mut sum = 0.0f32;
-        for column in 0..context.shape(3) {
-            let there = f32::cast_from(context[of_context + column * context.stride(3)]);
-            sum += there * f32::cast_from(gradient[of_gradient + column * gradient.stride(3)]);
+        // In the order of `products`: where one key has all of the weight, their difference is 0.
+        for block in 0..size.div_ceil(BLOCK) {
+            let mut part = 0.0f32;
+            for column in block * BLOCK..min((block + 1) * BLOCK, size) {
+                let there = f32::cast_from(context[of_context + column * context.stride(3)]);
+                part += there * f32::cast_from(gradient[of_gradient + column * gradient.stride(3)]);
+            }
+            sum += part;
         }
         delta[(batch * context.shape(1) + head) * context.shape(2) + row] = sum;
     }
@@ -209,7 +217,7 @@ fn query_kernel<E: Float>(
     lengths: &Tensor<u32>,
     gradient: &Tensor<E>,
     stats: &Tensor<f32>,
-    delta: &Tensor<f32>,
+    delta: &mut Tensor<f32>,
     query_gradient: &mut Tensor<E>,
     written: &mut Tensor<f32>,
     band: Band,
@@ -241,6 +249,12 @@ fn query_kernel<E: Float>(
     #[unroll]
     for n in 0..count {
         sums[n] = 0.0f32;
+    }
+
+    let mut residual = Array::<f32>::new(r);
+    #[unroll]
+    for i in 0..r {
+        residual[i] = 0.0f32;
     }
 
     let last_query = min(first_query + tile, queries) as i32 - 1;
@@ -295,9 +309,10 @@ fn query_kernel<E: Float>(
                     bias_start,
                     form,
                 );
-                let weight = (score - largest).exp() * factor;
+                let weight = exponential(score - largest) * factor;
                 let of_score = weight * (of_weights[n] - delta[place]);
                 let of_score = select(score <= HIDDEN, 0.0f32, of_score);
+                residual[i] += of_score;
                 if comptime!(form.written) {
                     if first_query + row < queries && first_key + column < key.shape(2) {
                         let to = (row_start + first_query + row) * key.shape(2);
@@ -320,6 +335,24 @@ fn query_kernel<E: Float>(
             form.size,
         );
         at += tile as i32;
+    }
+    // The gradients of a row's scores add up to 0. What they add up to instead is the error of `δ`: without it, those of the keys are better.
+    sync_cube();
+    #[unroll]
+    for i in 0..r {
+        weights[(y + comptime!(i * SIDE)) * pitch + x] = residual[i];
+    }
+    sync_cube();
+    #[unroll]
+    for i in 0..r {
+        let row = y + comptime!(i * SIDE);
+        if x == 0 && first_query + row < queries {
+            let mut sum = 0.0f32;
+            for n in 0..SIDE {
+                sum += weights[row * pitch + n];
+            }
+            delta[row_start + first_query + row] += sum;
+        }
     }
     write::<E>(
         &sums,
@@ -436,7 +469,7 @@ fn key_kernel<E: Float>(
                         form,
                     );
                     let hidden = score <= HIDDEN;
-                    let weight = (score - largest).exp() * factor;
+                    let weight = exponential(score - largest) * factor;
                     let of_product =
                         weight * (of_weights[n] - delta[place]) * slope(scores[n], &band, form);
                     of_weights[n] = select(hidden, 0.0f32, of_product);

@@ -5,7 +5,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::{
-    Inputs, Options, SIDE, Sizes, addresses, elem, mma,
+    Inputs, Options, SIDE, Sizes, addresses, elem,
+    exponential::exponential,
+    mma,
     tile::{Band, Form, HIDDEN, LOWEST, products, score, spread, start, write},
 };
 
@@ -182,7 +184,7 @@ fn forward_kernel<E: Float>(
             for n in 0..SIDE {
                 most = max(most, partial[row * SIDE + n]);
             }
-            let shrink = (largest[i] - most).exp();
+            let shrink = exponential(largest[i] - most);
             largest[i] = most;
             total[i] *= shrink;
             #[unroll]
@@ -194,7 +196,7 @@ fn forward_kernel<E: Float>(
             #[unroll]
             for j in 0..r {
                 let n = comptime!(i * r + j);
-                let weight = (scores[n] - most).exp();
+                let weight = exponential(scores[n] - most);
                 scores[n] = select(scores[n] <= HIDDEN, 0.0f32, weight);
                 weights[row * pitch + x + comptime!(j * SIDE)] = scores[n];
             }

@@ -1,5 +1,6 @@
 //! Scaled-dot-product attention for graphics cards, in [CubeCL](https://github.com/tracel-ai/cubecl), as one operation: the matrix of
-//! scores is never stored, unless its weights are asked for. And products of matrices whose `f32` factors are not rounded (`multiply`).
+//! scores is never stored, unless its weights are asked for. And products of matrices whose `f32` factors are not rounded (`multiply`), and an
+//! exponential function that is the same on every card (`exp`).
 //!
 //! `softmax(softcap(scale · q kᵀ) + bias) v` with masks (`Options`), heads that share keys and values, and a bias of any broadcast
 //! shape. Numbers are added up in `f32`, whatever the tensors hold.
@@ -30,6 +31,7 @@
 mod backward;
 #[cfg(feature = "cuda")]
 mod communicator;
+mod exponential;
 mod forward;
 mod mma;
 mod product;
@@ -42,6 +44,7 @@ pub use communicator::{Communicator, CommunicatorError};
 /// A device of CubeCL's.
 #[cfg(feature = "cuda")]
 pub use cubecl::Device as Card;
+pub use exponential::exp;
 pub use forward::{Forward, forward};
 pub use product::{multiply, multiply_backward};
 pub use weights::weights;

@@ -8,6 +8,7 @@ use cubecl::prelude::*;
 
 use crate::{
     Inputs, Options, SIDE, Sizes, addresses, elem,
+    exponential::exponential,
     tile::{Band, Form, HIDDEN, products, score, start},
 };
 
@@ -114,7 +115,7 @@ fn weights_kernel<E: Float>(
                     bias_start,
                     form,
                 );
-                let weight = (score - largest).exp() * factor;
+                let weight = exponential(score - largest) * factor;
                 if first + row < rows && first_key + column < keys {
                     let to = (of_head * rows + first + row) * keys + first_key + column;
                     weights[to] = select(score <= HIDDEN, 0.0f32, weight);

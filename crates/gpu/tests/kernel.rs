@@ -8,7 +8,7 @@ use burn::{
     tensor::{DType, Device, DeviceType, Tensor, TensorData},
 };
 use burn_cubecl::tensor::CubeTensor;
-use regard_gpu::{Forward, Gradients, Inputs, Options, backward, forward};
+use regard_gpu::{Forward, Gradients, Inputs, Options, backward, exp, forward};
 use regard_kernels::{Alignment, Attention, View, Window, dot::reference};
 
 fn device() -> Option<Device> {
@@ -681,5 +681,39 @@ fn strides_are_read_in_place() {
             read(forward(inputs, &case.options()).context)
         };
         assert_eq!(run(heads_first), run(same), "{dtype:?}");
+    }
+}
+
+/// `eˣ` within two roundings, from where it is 0 to where it is infinite, of tensors with any strides.
+#[test]
+fn exponentials_are_within_two_roundings() {
+    let Some(device) = device() else { return };
+    let mut x: Vec<f32> = (-1200..900).map(|i| i as f32 * 0.1003).collect();
+    x.extend((-3000..3000).map(|i| i as f32 * 1e-3));
+    x.extend([
+        f32::NEG_INFINITY,
+        -1e30,
+        -103.9,
+        -0.0,
+        1e-30,
+        88.7,
+        89.5,
+        1e30,
+        f32::INFINITY,
+        f32::MAX,
+    ]);
+    let shape = [1, 10, x.len() / 10, 1];
+    assert_eq!(x.len() % 10, 0);
+    let across = Tensor::<4>::from_data(TensorData::new(x.clone(), shape), (&device, DType::F32));
+    let across = cube(across.swap_dims(1, 2));
+    let order = |i: usize| i % 10 * shape[2] + i / 10;
+    for (i, found) in read(exp(across)).into_iter().enumerate() {
+        let x = x[order(i)];
+        let exact = f64::from(x).exp();
+        // Cards may take numbers below the normal ones for 0.
+        let bound = 2.0 * f64::from(f32::EPSILON) * exact + f64::from(f32::MIN_POSITIVE);
+        let close = (found - exact).abs() <= bound;
+        let infinite = exact > f64::from(f32::MAX) && found == f64::INFINITY;
+        assert!(close || infinite, "e^{x} is {found}, expected {exact}");
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Add, Mul};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use regard_nn::{
     Attention, AttentionOptions, KernelPlan, Observe, Path, Unserved,
-    bridge::{ActivationKind, activate_plain, linear, matmul, mean, sum},
+    bridge::{ActivationKind, activate_plain, linear, matmul, mean, sigmoid, sum},
     devices,
     mask::{Mask, PaddingMask},
     normalize::Normalize,
@@ -395,5 +395,41 @@ fn gelu_has_its_own_gradient() {
         // The erf of some cards is wrong by 1.5e-7.
         let bound = 2e-6 * (1.0 + exact.abs());
         assert!((found - exact).abs() <= bound, "{found} and {exact}");
+    }
+}
+
+/// Small ones have few roundings' error, too, and no gradient is NaN where `exp(-x)` is infinite.
+#[test]
+fn sigmoids_are_within_few_roundings() {
+    let Some(device) = card() else { return };
+    let mut x: Vec<f32> = (-850..850).map(|i| i as f32 * 0.1).collect();
+    x.extend([-1e30, -200.0, 200.0, 1e30]);
+    let count = x.len();
+    let x =
+        Tensor::<1>::from_data(TensorData::new(x, [count]), (&device, DType::F32)).require_grad();
+    let y = sigmoid(x.clone());
+    let gradient = numbers(x.grad(&y.clone().sum().backward()).unwrap());
+    for ((x, y), gradient) in numbers(x).into_iter().zip(numbers(y)).zip(gradient) {
+        let exact = 1.0 / (1.0 + (-x).exp());
+        let bound = 5.0 * f64::from(f32::EPSILON) * exact + f64::from(f32::MIN_POSITIVE);
+        assert!(
+            (y - exact).abs() <= bound,
+            "σ({x}) is {y}, expected {exact}"
+        );
+        let slope = exact * (1.0 - exact);
+        let bound = 1e-6 * slope + 1.2e-7 * exact + f64::from(f32::MIN_POSITIVE);
+        assert!(
+            (gradient - slope).abs() <= bound,
+            "σ'({x}) is {gradient}, expected {slope}"
+        );
+    }
+    let x = Tensor::<1>::from_data([-9.0, 0.0, 20.0], (&device, DType::F16));
+    let found = sigmoid(x);
+    assert_eq!(found.dtype(), DType::F16);
+    for (found, exact) in numbers(found).into_iter().zip([1.234e-4, 0.5, 1.0]) {
+        assert!(
+            (found - exact).abs() <= 1e-3 * exact,
+            "f16: {found}, expected {exact}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{
     Device, Tensor, TensorData,
-    activation::{log_sigmoid, sigmoid, softmax},
+    activation::{log_sigmoid, softmax},
 };
 use regard_images::{Channels, Decoding, Filter, Image, Normalize};
 use regard_kernels::matmul::Storage;
@@ -15,7 +15,11 @@ use regard_models::{
         TextEncoder, Tokenizer,
     },
 };
-use regard_nn::{bridge::matmul, dropout::DropoutRng, weights};
+use regard_nn::{
+    bridge::{matmul, sigmoid},
+    dropout::DropoutRng,
+    weights,
+};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{

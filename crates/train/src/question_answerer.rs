@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::{
-    Device, Tensor,
-    activation::{log_sigmoid, sigmoid},
-};
+use burn::tensor::{Device, Tensor, activation::log_sigmoid};
 use regard_images::Image;
 use regard_models::{
     AnyQuestionAnswerer, QuestionBatch, QuestionSizes, SourceBatch,
     gradient::{WeightGradients, followable, of_maps},
 };
-use regard_nn::dropout::DropoutRng;
+use regard_nn::{bridge::sigmoid, dropout::DropoutRng};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 
 use crate::{

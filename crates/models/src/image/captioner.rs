@@ -54,12 +54,12 @@
 use burn::{
     module::Module,
     nn::{Embedding, Linear},
-    tensor::{DType, Int, Tensor, activation::sigmoid},
+    tensor::{DType, Int, Tensor},
 };
 use regard_config::{Check, FRACTION, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{
     Attention,
-    bridge::{self, OutputWeights, sum},
+    bridge::{self, OutputWeights, sigmoid, sum},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,

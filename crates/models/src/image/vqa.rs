@@ -31,11 +31,11 @@
 use burn::{
     module::{Module, Param},
     nn::{Embedding, Linear},
-    tensor::{Device, Int, Tensor, TensorData, activation::sigmoid},
+    tensor::{Device, Int, Tensor, TensorData},
 };
 use regard_config::{FRACTION, Range, SIZE, choice, config};
 use regard_nn::{
-    bridge,
+    bridge::{self, sigmoid},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
     mask::PaddingMask,

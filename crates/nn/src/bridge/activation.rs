@@ -4,7 +4,7 @@ use std::f64::consts::FRAC_1_SQRT_2;
 
 use burn::tensor::{
     Tensor,
-    activation::{gelu, gelu_approximate, relu, sigmoid, silu},
+    activation::{gelu, gelu_approximate, relu},
 };
 use regard_kernels::{
     KernelError,
@@ -16,7 +16,7 @@ use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, numbers, tensor},
     layout::{owned, storage},
-    memory,
+    memory, sigmoid,
 };
 use crate::{devices::is_card, dropout::DropoutRng};
 
@@ -76,7 +76,7 @@ pub fn activate_plain<const D: usize>(
         }
         Activation::Gelu => gelu(x),
         Activation::GeluTanh => gelu_approximate(x),
-        Activation::Silu => silu(x),
+        Activation::Silu => x.clone() * sigmoid(x),
         Activation::QuickGelu => x.clone() * sigmoid(x * 1.702),
     };
     match gated {

@@ -1,7 +1,8 @@
-//! What graphics cards compute in one operation of ours, with a gradient of its own in Burn's autodiff: [`attention`], and [`product`]s of
-//! matrices in full precision.
+//! What graphics cards compute in one operation of ours, with a gradient of its own in Burn's autodiff: [`attention`], [`product`]s of
+//! matrices in full precision, and [`exp`] and [`sigmoid`] within a few roundings.
 
 mod attention;
+mod pointwise;
 mod product;
 
 use std::fmt::Debug;
@@ -24,6 +25,7 @@ use super::fused;
 use crate::devices::is_card;
 
 pub(crate) use attention::attention;
+pub(crate) use pointwise::{exp, sigmoid};
 pub(crate) use product::{multiplies, product};
 
 type Primitive = FloatTensor<Cube>;
@@ -58,7 +60,7 @@ pub(crate) fn with<E>(
     compute(inner(tensor)).map(|found| untracked(found, autodiff))
 }
 
-/// An operation on the numbers of 2 to 4 inputs.
+/// An operation on the numbers of 1 to 4 inputs.
 trait Operation: Clone + Debug + Send + 'static {
     /// What the backward pass reads beside the inputs.
     type Kept: Clone + Debug + Send + 'static;
@@ -99,10 +101,11 @@ fn run<O: Operation>(operation: O, inputs: Vec<DispatchTensor>) -> (DispatchTens
     let mut inputs = inputs.into_iter().map(tracked);
     let mut next = || inputs.next().expect("as many as there are");
     let (output, kept) = match count {
+        1 => record([next()], operation),
         2 => record([next(), next()], operation),
         3 => record([next(), next(), next()], operation),
         4 => record([next(), next(), next(), next()], operation),
-        other => panic!("an operation on {other} inputs, expected 2 to 4"),
+        other => panic!("an operation on {other} inputs, expected 1 to 4"),
     };
     (dispatch(BackendTensor::Autodiff(output), autodiff), kept)
 }

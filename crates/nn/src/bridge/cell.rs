@@ -26,7 +26,7 @@
 //! assert_eq!((h.dims(), c.dims()), ([2, 3], [2, 3]));
 //! ```
 
-use burn::tensor::{Bool, Tensor, activation::sigmoid};
+use burn::tensor::{Bool, Tensor};
 use regard_kernels::cell::{
     Step,
     gru::{GruStep, GruStepFields},
@@ -37,6 +37,7 @@ use regard_kernels::cell::{
 use super::{
     expect_dims, fused, keep_old, kept_rows,
     recurrent::{flags, run},
+    sigmoid,
 };
 
 /// Checks what is given as `(name, gates side by side, x)` against the state `h [batch, n]`.

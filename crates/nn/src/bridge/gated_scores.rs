@@ -1,7 +1,7 @@
 //! Scores of keys by a layer of gated hyperbolic tangents in one operation, without `[batch, queries, keys, dim]`, forward or backward:
 //! `s_ij = Σ_d w_d tanh(q_id + k_jd) σ(q'_id + k'_jd)`; see [`regard_kernels::gated_scores`].
 
-use burn::tensor::{Tensor, activation::sigmoid};
+use burn::tensor::Tensor;
 use regard_kernels::{
     KernelError,
     gated_scores::{GatedScores, Gradients},
@@ -10,7 +10,7 @@ use regard_kernels::{
 use super::{
     expect_dims,
     fused::{self, FlexTensor, Forward, Operation, dims, numbers, tensor},
-    linear, memory, zeros_of,
+    linear, memory, sigmoid, zeros_of,
 };
 
 /// The scores `[batch, queries, keys]` of `query [batch, queries, 2 dim]` and `key [batch, keys, 2 dim]`, whose rows are values and as

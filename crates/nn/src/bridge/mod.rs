@@ -17,6 +17,7 @@
 //! | [`pool`](pool()) | the largest number or the mean of windows |
 //! | [`resize`](resize()) | maps at another size, by bilinear interpolation |
 //! | [`transposed`] | nothing: two axes exchanged, at once |
+//! | [`sigmoid`](sigmoid()) | nothing on the CPU; on cards an exponential function, a sum and a reciprocal |
 //! | [`activate`] | activation, gate and dropout between products |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
@@ -26,7 +27,7 @@
 //!
 //! `f32` tensors on the Flex backend take the kernels, without copies where a tensor is contiguous;
 //! all others, and everything inside of [`without_kernels`], take the same formula in plain tensor
-//! operations; without the feature `kernels` all do. On graphics cards dot-product attention and products of matrices have kernels of their
+//! operations; without the feature `kernels` all do. On graphics cards dot-product attention, products of matrices and `eˣ` have kernels of their
 //! own (`card.rs`). Both give the same numbers up to rounding. Like Burn's own operations, these panic when shapes do not fit, and say
 //! which. [`sum`] adds in one order on every device.
 
@@ -54,6 +55,7 @@ mod dot;
 mod early;
 mod embedding;
 mod empty;
+mod exponential;
 #[cfg(feature = "kernels")]
 mod fused;
 #[cfg(not(feature = "kernels"))]
@@ -87,6 +89,8 @@ pub(crate) use dot::{DotInputs, DotOptions, MAX_SIZE, dot_attention};
 pub use early::EarlyGradients;
 pub use embedding::embed;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
+pub(crate) use exponential::exp;
+pub use exponential::sigmoid;
 pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use layout::transposed;

@@ -24,16 +24,12 @@
 //! # Ok::<(), regard_nn::AttentionError>(())
 //! ```
 
-use burn::{
-    module::Module,
-    nn::Linear,
-    tensor::{Tensor, activation},
-};
+use burn::{module::Module, nn::Linear, tensor::Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::projection::glorot;
 use crate::{
-    bridge::{apply, reshaped, with_axis},
+    bridge::{apply, reshaped, sigmoid, with_axis},
     initialize::Initializer,
 };
 
@@ -75,7 +71,7 @@ impl OutputGate {
     /// `contexts [batch, queries, h · d_v]`, head by head in the last dimension, times the gate of
     /// `x [batch, queries, model]`.
     pub fn forward(&self, contexts: Tensor<3>, x: Tensor<3>) -> Tensor<3> {
-        let gate = activation::sigmoid(apply(&self.weight, x)); // [batch, queries, h or h · d_v]
+        let gate = sigmoid(apply(&self.weight, x)); // [batch, queries, h or h · d_v]
         let [batch, queries, numbers] = gate.dims();
         let [_, _, width] = contexts.dims();
         if numbers == width {

@@ -27,13 +27,17 @@ use std::sync::Arc;
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::{Int, Tensor, TensorData, activation},
+    tensor::{Int, Tensor, TensorData},
 };
 use regard_kernels::SequencePosition;
 use serde::{Deserialize, Serialize};
 
 use super::{Alignment, Grid, Mask, Row, Rule};
-use crate::{attention::AttentionError, bridge::apply, initialize::Initializer};
+use crate::{
+    attention::AttentionError,
+    bridge::{apply, sigmoid},
+    initialize::Initializer,
+};
 
 /// Which part of the source a decoder step may see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
@@ -111,7 +115,7 @@ impl PositionPredictor {
         let lengths = Tensor::<4>::from_data(lengths, &query.device()).cast(query.dtype());
         let hidden = apply(&self.hidden, query).tanh(); // [batch, heads, queries, size]
         let vector = self.vector.val().unsqueeze_dims::<4>(&[0, 1, 2]);
-        activation::sigmoid((hidden * vector).sum_dim(3)) * lengths
+        sigmoid((hidden * vector).sum_dim(3)) * lengths
     }
 }
 

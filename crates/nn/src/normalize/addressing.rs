@@ -38,7 +38,7 @@ use burn::{
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized, masked_softmax};
 use crate::{
-    bridge::{apply, spread},
+    bridge::{apply, sigmoid, spread},
     initialize::Initializer,
     precision::wide,
     record::report,
@@ -84,7 +84,7 @@ impl Addressing {
         }
         let content = masked_softmax(scores, seen.clone());
         report("content", || content.clone());
-        let gate = activation::sigmoid(apply(&self.gate, query.clone()));
+        let gate = sigmoid(apply(&self.gate, query.clone()));
         let shift = activation::softmax(apply(&self.shift, query.clone()), 3);
         let sharpening = activation::softplus(apply(&self.sharpening, query), 1.0) + 1.0;
         let mut before = before;

@@ -32,12 +32,13 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, DType, Tensor, activation},
+    tensor::{Bool, DType, Tensor},
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
 use crate::{
     attention::{AttentionError, check_finite},
+    bridge::sigmoid,
     dropout::DropoutRng,
     precision::wide,
     record::report,
@@ -111,7 +112,7 @@ impl Monotonic {
                 let dtype = scores.dtype();
                 scores.detach().greater_equal_elem(0.0).float().cast(dtype)
             }
-            _ => activation::sigmoid(scores),
+            _ => sigmoid(scores),
         };
         let stop = super::hide(stop, &seen);
         report("stopping probabilities", || stop.clone());

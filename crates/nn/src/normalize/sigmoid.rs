@@ -20,13 +20,13 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, DType, Tensor, activation},
+    tensor::{Bool, DType, Tensor},
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
 use crate::{
     attention::{AttentionError, check_finite},
-    bridge::spread,
+    bridge::{sigmoid, spread},
     precision::wide,
 };
 
@@ -62,7 +62,7 @@ impl Sigmoid {
                 shown - count.float().cast(wide(dtype)).log().cast(dtype)
             }
         };
-        let weights = activation::sigmoid(shifted);
+        let weights = sigmoid(shifted);
         Normalized::new(super::hide(weights, &seen))
     }
 }

@@ -23,7 +23,10 @@ use burn::{
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized};
-use crate::{bridge::zeros_of, record::report};
+use crate::{
+    bridge::{exp, zeros_of},
+    record::report,
+};
 
 /// The lowest number of a precision: no visible score is below it, and it is finite, so that no `inf - inf` can arise.
 pub(super) fn lowest(dtype: DType) -> f64 {
@@ -101,13 +104,13 @@ impl<const D: usize> Parts<D> {
             let sink = sink.clone().detach().expand(maximum.dims());
             maximum = maximum.max_pair(sink);
         }
-        let mut exponentials = (scores - maximum.clone()).exp();
+        let mut exponentials = exp(scores - maximum.clone());
         if let Some(unseen) = &unseen {
             exponentials = exponentials.mask_fill(unseen.clone(), 0.0);
         }
         let mut sum = exponentials.clone().sum_dim(D - 1);
         if let Some(sink) = sink {
-            sum = sum + (sink - maximum.clone()).exp();
+            sum = sum + exp(sink - maximum.clone());
         }
         Self {
             exponentials,

@@ -32,13 +32,13 @@
 use burn::{
     module::Module,
     nn::Linear,
-    tensor::{IndexingUpdateOp, Int, Tensor, activation::sigmoid},
+    tensor::{IndexingUpdateOp, Int, Tensor},
 };
 
 use super::check_shape;
 use crate::{
     AttentionError,
-    bridge::apply,
+    bridge::{apply, sigmoid},
     initialize::Initializer,
     precision::{check_precision, check_weights},
 };

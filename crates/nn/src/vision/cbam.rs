@@ -37,17 +37,13 @@
 //! Source: S. Woo, J. Park, J.-Y. Lee, I. S. Kweon, *CBAM: Convolutional Block Attention Module*,
 //! arXiv:1807.06521.
 
-use burn::{
-    config::Config,
-    module::Module,
-    tensor::{Tensor, activation::sigmoid},
-};
+use burn::{config::Config, module::Module, tensor::Tensor};
 
 use super::{
     Gated, SpatialAttention, SpatialAttentionConfig, VisionError, check_map,
     error::check_precision, excitation::Excitation, per_channel,
 };
-use crate::initialize::Initializer;
+use crate::{bridge::sigmoid, initialize::Initializer};
 
 /// How a [`Cbam`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]

@@ -37,19 +37,18 @@
 //! Source: S. Woo, J. Park, J.-Y. Lee, I. S. Kweon, *CBAM: Convolutional Block Attention Module*,
 //! arXiv:1807.06521, section 3.
 
-use burn::{
-    config::Config,
-    module::Module,
-    nn::conv::Conv2d,
-    tensor::{Tensor, activation::sigmoid},
-};
+use burn::{config::Config, module::Module, nn::conv::Conv2d, tensor::Tensor};
 
 use super::{
     Gated, VisionError,
     convolution::convolution,
     error::{Extent, check_odd, check_precision, check_shape},
 };
-use crate::{bridge::convolve, initialize::Initializer, record::report};
+use crate::{
+    bridge::{convolve, sigmoid},
+    initialize::Initializer,
+    record::report,
+};
 
 /// How a [`SpatialAttention`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]

@@ -33,16 +33,12 @@
 //!
 //! Source: J. Hu, L. Shen, S. Albanie, G. Sun, E. Wu, *Squeeze-and-Excitation Networks*, arXiv:1709.01507.
 
-use burn::{
-    config::Config,
-    module::Module,
-    tensor::{Tensor, activation::sigmoid},
-};
+use burn::{config::Config, module::Module, tensor::Tensor};
 
 use super::{
     Gated, VisionError, check_map, error::check_precision, excitation::Excitation, per_channel,
 };
-use crate::initialize::Initializer;
+use crate::{bridge::sigmoid, initialize::Initializer};
 
 /// How a [`SqueezeExcite`] is built.
 #[derive(Config, Debug, PartialEq, Eq)]

@@ -13,10 +13,10 @@
 
 use burn::tensor::{
     Int, Tensor, TensorData,
-    activation::{log_sigmoid, log_softmax, sigmoid},
+    activation::{log_sigmoid, log_softmax},
 };
 
-use regard_nn::bridge::sum;
+use regard_nn::bridge::{sigmoid, sum};
 
 use super::{
     assignment::{AssignmentError, assign},

@@ -26,15 +26,12 @@ pub mod masks;
 use burn::{
     module::{Module, Param},
     nn::Linear,
-    tensor::{
-        Tensor,
-        activation::{relu, sigmoid},
-    },
+    tensor::{Tensor, activation::relu},
 };
 use regard_config::{Check, FRACTION, LAYERS, Range, SIZE, config};
 use regard_nn::{
     Observe,
-    bridge::apply,
+    bridge::{apply, sigmoid},
     dropout::DropoutRng,
     initialize::Initializer,
     position::SinusoidalGrid,

@@ -67,13 +67,13 @@
 
 use burn::{
     module::Module,
-    tensor::{Bool, Device, Tensor, activation::sigmoid},
+    tensor::{Bool, Device, Tensor},
 };
 
 use super::{Lstm, LstmState, at, check_shape, no_states, real_steps};
 use crate::{
     AttentionError,
-    bridge::{self, matmul, spread, with_axis},
+    bridge::{self, matmul, sigmoid, spread, with_axis},
     initialize::Initializer,
     precision::check_weights,
     record::report,

@@ -1,16 +1,11 @@
 //! Answers from a question and the attended image: `h = f_q(q) ∘ f_v(v̂)`, `p = σ(W_o f_o(h))`, each `f` a
 //! gated hyperbolic tangent, `f(x) = tanh(W x + b) ∘ σ(W' x + b')`.
 
-use burn::{
-    config::Config,
-    module::Module,
-    nn::Linear,
-    tensor::{Tensor, activation::sigmoid},
-};
+use burn::{config::Config, module::Module, nn::Linear, tensor::Tensor};
 
 use super::VisionError;
 use crate::{
-    bridge::apply,
+    bridge::{apply, sigmoid},
     initialize::Initializer,
     vision::error::{Extent, check_positive, check_precision, check_shape},
 };

@@ -1,9 +1,9 @@
 //! How the mask branch turns its scores into a mask (Wang et al. 2017, section 3.2).
 
-use burn::tensor::{Tensor, activation::sigmoid};
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::vision::per_channel;
+use crate::{bridge::sigmoid, vision::per_channel};
 
 /// How scores `x [batch, channels, height, width]` become a mask of the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -198,7 +198,7 @@ pub(crate) fn start<E: Float>(tensor: &Tensor<Eight<E>>, batch: usize, head: usi
     (batch * tensor.stride(0) + head * tensor.stride(1)) / 8
 }
 
-/// `e^x`.
+/// `e^x`, as the card estimates it: weights are rounded to half precision.
 #[cube]
 pub(crate) fn exp(x: f32) -> f32 {
     let power: f32;

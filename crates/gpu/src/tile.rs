@@ -86,7 +86,7 @@ pub(crate) fn start<E: Numeric>(tensor: &Tensor<E>, batch: usize, head: usize) -
 }
 
 /// Numbers of a product that are added up before their sum is added to the others'. In the backward pass, where what remains of `dO Vᵀ - δ` is
-/// smaller than both, gradients have half the error that they have with one sum.
+/// smaller than both, gradients have about half the error that they have with one sum (`docs/book/src/cards.md`).
 pub(crate) const BLOCK: usize = 8;
 
 /// The products of the rows of a tile of `a` with those of a tile of `b`.

@@ -716,4 +716,8 @@ fn exponentials_are_within_two_roundings() {
         let infinite = exact > f64::from(f32::MAX) && found == f64::INFINITY;
         assert!(close || infinite, "e^{x} is {found}, expected {exact}");
     }
+    let nan = Tensor::<4>::full([1, 1, 1, 3], f32::NAN, (&device, DType::F32));
+    assert!(read(exp(cube(nan))).iter().all(|x| x.is_nan()));
+    let none = Tensor::<4>::zeros([2, 0, 1, 3], (&device, DType::F32));
+    assert!(read(exp(cube(none))).is_empty());
 }

@@ -423,6 +423,9 @@ fn sigmoids_are_within_few_roundings() {
             "σ'({x}) is {gradient}, expected {slope}"
         );
     }
+    if !device.supports_dtype(DType::F16) {
+        return;
+    }
     let x = Tensor::<1>::from_data([-9.0, 0.0, 20.0], (&device, DType::F16));
     let found = sigmoid(x);
     assert_eq!(found.dtype(), DType::F16);

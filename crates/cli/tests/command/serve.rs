@@ -621,6 +621,13 @@ fn heads_of_image_classifiers_are_switched_off() {
         let beyond = json!([{"map": map, "layer": 9, "head": 0, "change": "off"}]);
         let told = served.look(&photo, text, &beyond).unwrap_err();
         assert!(told.contains("changed head"), "{told}");
+        let nowhere = json!([{"map": "decoder.cross", "layer": 1, "head": 0, "change": "off"}]);
+        let told = served.look(&photo, text, &nowhere).unwrap_err();
+        let expected = format!(
+            "there is no attention \"decoder.cross\"; expected one of {}",
+            map.as_str().unwrap()
+        );
+        assert!(told.contains(&expected), "{told}");
     }
     let (model, photo) = of_images("clip");
     let served = Served::start(&["--model", &model]);
@@ -706,6 +713,9 @@ fn the_head_of_a_captioner_is_switched_off() {
     for model in ["mnist-resnet", "scenes-vqa"] {
         let served = Served::start(&["--model", model]);
         assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
+        let change = json!([{"map": "self", "layer": 0, "head": 0, "change": "off"}]);
+        let told = served.look(&scene, "what is red?", &change).unwrap_err();
+        assert!(told.contains("no heads that can be changed"), "{told}");
         let asked = served.look(&scene, "what is red?", &json!([])).unwrap();
         let path = format!("/api/trace/{}/gradients", asked["trace"]);
         match model {

@@ -8,7 +8,7 @@ use regard_train::{
     DetectedObject, Detector, ImageCaptioner, ImageClassifier, LayerGradients, QuestionAnswerer,
 };
 
-use super::{Told, answered, best_of, hypotheses, no_query, product, sentence};
+use super::{Told, answered, best_of, hypotheses, kind_of, no_query, product, sentence};
 use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// The least probability of an object that is shown, as `regard detect` has it.
@@ -31,8 +31,8 @@ trait Answers: Send {
 struct Answering<A> {
     name: String,
     input: InputKind,
-    /// Whether its heads can be changed.
-    changes: bool,
+    /// The attention whose heads can be changed.
+    attention: &'static [Kind],
     /// Whether its queries can be shown: its scores are products.
     queries: bool,
     model: A,
@@ -54,7 +54,7 @@ impl<A: Answers> Answering<A> {
                 decoder,
                 cross,
                 layer,
-            } = place(&one.map, one.layer);
+            } = self.place(&one.map, one.layer)?;
             let mut change = HeadChange::from(&one.change);
             match &mut change {
                 _ if rows.is_empty() => {}
@@ -86,16 +86,15 @@ impl<A: Answers> Answering<A> {
         changed.map_err(sentence)?;
         Ok(answer)
     }
-}
 
-/// The attention of a map.
-fn place(map: &str, layer: usize) -> Place {
-    Place {
-        decoder: [Kind::DecoderSelf, Kind::Cross]
-            .iter()
-            .any(|kind| kind.name() == map),
-        cross: map == Kind::Cross.name(),
-        layer,
+    /// The attention of a map.
+    fn place(&self, map: &str, layer: usize) -> Result<Place, String> {
+        let kind = kind_of(map, self.attention)?;
+        Ok(Place {
+            decoder: matches!(kind, Kind::DecoderSelf | Kind::Cross),
+            cross: kind == Kind::Cross,
+            layer,
+        })
     }
 }
 
@@ -109,7 +108,7 @@ impl<A: Answers> Model for Answering<A> {
     }
 
     fn changes_heads(&self) -> bool {
-        self.changes
+        !self.attention.is_empty()
     }
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
@@ -126,7 +125,7 @@ impl<A: Answers> Model for Answering<A> {
         ablation: &Ablation,
         asked: &QueryPlace,
     ) -> Result<QueryKeys, String> {
-        let at = place(&asked.map, asked.layer);
+        let at = self.place(&asked.map, asked.layer)?;
         let mut query = asked.query;
         if at.decoder {
             let (_, rows) = self.answer(input, ablation)?;
@@ -164,7 +163,7 @@ pub fn questions(name: &str, model: QuestionAnswerer) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::ImageAndQuestion,
-        changes: false,
+        attention: &[],
         queries: false,
         model,
     })
@@ -195,7 +194,7 @@ pub fn captions(name: &str, model: ImageCaptioner) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::Image,
-        changes: true,
+        attention: &[Kind::Cross],
         queries: false,
         model,
     })
@@ -227,7 +226,10 @@ pub fn images(name: &str, model: ImageClassifier) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::Image,
-        changes: model.model().has_stack(),
+        attention: match model.model().has_stack() {
+            true => &[Kind::SelfAttention],
+            false => &[],
+        },
         queries: model.model().has_stack(),
         model,
     })
@@ -262,7 +264,7 @@ pub fn labelled(
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::ImageAndLabels,
-        changes: true,
+        attention: &[Kind::SelfAttention],
         queries: true,
         model: Labelled { open, known: None },
     })
@@ -301,7 +303,7 @@ pub fn objects(name: &str, model: Detector) -> Box<dyn Model> {
     Box::new(Answering {
         name: name.to_owned(),
         input: InputKind::Image,
-        changes: true,
+        attention: &[Kind::EncoderSelf, Kind::DecoderSelf, Kind::Cross],
         queries: true,
         model,
     })

@@ -109,8 +109,13 @@ fn kind_of(map: &str, there: &[Kind]) -> Result<Kind, String> {
     let found = there.iter().find(|kind| kind.name() == map);
     found.copied().ok_or_else(|| {
         let known: Vec<&str> = there.iter().map(|kind| kind.name()).collect();
-        let known = known.join(", ");
-        format!("there is no attention {map:?}; expected one of {known}")
+        match known.is_empty() {
+            true => "this model has no heads that can be changed or looked into".to_owned(),
+            false => format!(
+                "there is no attention {map:?}; expected one of {}",
+                known.join(", ")
+            ),
+        }
     })
 }
 

@@ -41,6 +41,7 @@ pub use transposed::{weight_gradient, weight_gradient_fresh};
 use std::mem::MaybeUninit;
 
 use crate::error::{KernelError, check_length, check_value, product};
+use crate::prefetch::Prefetch;
 use crate::simd::{Kernel, Level, Simd, run};
 use crate::threads::map_each;
 use stored::{Number, Pair, Panels, Rounded};
@@ -360,6 +361,7 @@ impl<'a> Part<'a> {
             inner: self.inner,
             columns: self.columns,
             bias: self.bias,
+            ahead: Prefetch::default(),
         }
     }
 }

@@ -71,6 +71,11 @@ impl Prefetch {
         self.each = rows.div_ceil(blocks.max(1));
     }
 
+    /// Whether there are rows to request.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.part < self.parts.len()
+    }
+
     /// Requests the next rows.
     #[inline(always)]
     pub(crate) fn some<S: Simd>(&mut self, s: S) {

@@ -264,8 +264,11 @@ fn strides_leave_the_gaps_alone() {
 
 #[test]
 fn transposed_product_is_its_definition_on_every_level_and_pool() {
-    // Inner lengths on both sides of a block, and work on both sides of the single-thread limit.
+    // Inner lengths on both sides of a block, work on both sides of the single-thread limit, and small results in parts.
     let sizes = [
+        (2048, 16, 5),
+        (5003, 30, 70),
+        (2100, 257, 260),
         (1, 1, 1),
         (3, 9, 50),
         (257, 7, 40),

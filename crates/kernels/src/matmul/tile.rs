@@ -19,7 +19,10 @@ use std::{hint::black_box, mem::MaybeUninit};
 use half::f16;
 
 use super::stored::{GROUP, Number};
-use crate::simd::{Kernel, Level, Simd, fresh, run};
+use crate::{
+    prefetch::Prefetch,
+    simd::{Kernel, Level, Simd, fresh, run},
+};
 
 /// Vectors of lanes in one panel of packed columns.
 pub(super) const PANEL: usize = 3;
@@ -166,6 +169,8 @@ pub(super) struct Product<'a, T = f32> {
     pub(super) columns: usize,
     /// `[columns]`, added to every row; or empty.
     pub(super) bias: &'a [f32],
+    /// What is read after this product, requested meanwhile: some for each tile.
+    pub(super) ahead: Prefetch,
 }
 
 impl<T: Number> Kernel for Product<'_, T> {
@@ -313,8 +318,12 @@ impl<T: Number> Product<'_, T> {
             _ => (at.wrapping_add(step.wrapping_mul(STEPS_AHEAD)), step),
         };
         let mut sums = [[s.zero(); VECTORS]; ROWS];
-        let group = if U::SCALED { GROUP } else { self.inner };
+        let group = match U::SCALED || self.ahead.has_rows() {
+            true => GROUP,
+            false => self.inner,
+        };
         for (g, lines) in panel.chunks(group * width).enumerate() {
+            self.ahead.some(s);
             let mut scale = [s.zero(); VECTORS];
             if U::SCALED {
                 scale = scales_of(s, &scales[g * width..]);

@@ -8,16 +8,19 @@
 //!  v   ..
 //! ```
 //! A task owns some rows and columns of `C` and is independent of the others: block by block it packs its columns of `B`, and
-//! multiplies them with its columns of `A`.
+//! multiplies them with its columns of `A`, while those of the next block are requested. Of a small `C` it owns a part of the inner index,
+//! too, as few tasks would read the same rows otherwise; the parts are added in order.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, ops::Range};
 
 use super::{
     NANOSECONDS, TASKS,
+    stored::GROUP,
     tile::{PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes},
 };
 use crate::{
     error::{KernelError, check_length},
+    prefetch::Prefetch,
     simd::{Buffer, Level, fresh, run},
     threads::{RowsMut, for_each_chunk, rows},
     view::ViewMut,
@@ -30,6 +33,13 @@ const TASK_PANELS: usize = 4;
 /// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
 /// its sums.
 const TASK_ROWS: [usize; 2] = [32, 1024];
+/// A result of at most so many numbers is computed in parts of the inner index, of at least so many steps each, at most so many: by the
+/// sizes alone, so that the bits do not depend on the number of threads.
+const SMALL: usize = 1 << 16;
+const PART: usize = 1024;
+const PARTS: usize = 16;
+/// Nanoseconds of adding one number of a part.
+const ADDING: f64 = 0.1;
 /// Multiply-adds in the time in which a task reads a number of `A` or packs one of `B`.
 const READING: usize = 25;
 
@@ -127,6 +137,11 @@ impl<'a> Matrix<'a> {
             columns,
         }
     }
+
+    /// What begins with the number in this row and column.
+    fn at(&self, row: usize, column: usize) -> &'a [f32] {
+        &self.data[row * self.stride + column..]
+    }
 }
 
 /// `C (+)= Aᵀ B` for `a [inner, rows]`, `b [inner, columns]`; row `r` of `C` is
@@ -167,46 +182,79 @@ fn share_out<T: Send>(
     if a.columns == 0 || b.columns == 0 {
         return;
     }
-    let [height, width] = task_sizes([a.columns, b.columns], PANEL * lanes(level));
+    let parts = match a.columns * b.columns <= SMALL {
+        true => (a.rows / PART).clamp(1, PARTS),
+        false => 1,
+    };
+    let of_part = |part: usize| a.rows * part / parts..a.rows * (part + 1) / parts;
+    let [height, width] = task_sizes([a.columns, b.columns], PANEL * lanes(level), parts);
     let across = b.columns.div_ceil(width);
-    let mut tasks: Vec<Task<'_, T>> = (0..a.columns.div_ceil(height) * across)
-        .map(|index| Task {
-            first_row: index / across * height,
-            first_column: index % across * width,
-            columns: width.min(b.columns - index % across * width),
-            c: Vec::with_capacity(height),
+    let places: Vec<Place> = (0..a.columns.div_ceil(height) * across)
+        .map(|index| {
+            let (row, column) = (index / across * height, index % across * width);
+            Place {
+                rows: row..(row + height).min(a.columns),
+                columns: column..(column + width).min(b.columns),
+            }
         })
         .collect();
+    // Where the sums of a place go: its part of each of its rows.
+    let mut lines: Vec<Vec<&mut [T]>> = (places.iter())
+        .map(|place| Vec::with_capacity(place.rows.len()))
+        .collect();
     for (row, line) in c.chunks_mut(c_row).take(a.columns).enumerate() {
-        let tasks = &mut tasks[row / height * across..];
-        for (task, part) in tasks.iter_mut().zip(line[..b.columns].chunks_mut(width)) {
-            task.c.push(part);
+        let lines = &mut lines[row / height * across..];
+        for (lines, part) in lines.iter_mut().zip(line[..b.columns].chunks_mut(width)) {
+            lines.push(part);
         }
     }
-    let count = tasks.len();
-    let products = a.rows as f64 * a.columns as f64 * b.columns as f64;
-    let work = |_, tasks: RowsMut<'_, Task<'_, T>>| {
-        for task in tasks.data {
-            let sums = task.sums(level, a, b);
-            for (to, from) in task.c.iter_mut().zip(sums.chunks_exact(task.columns)) {
-                put(to, from);
+    let count = places.len();
+    let products = a.rows as f64 * a.columns as f64 * b.columns as f64 * NANOSECONDS;
+    let mut sums: Vec<Buffer> = (0..count * parts).map(|_| Buffer::new(0)).collect();
+    if parts > 1 {
+        let compute = |first: usize, sums: RowsMut<'_, Buffer>| {
+            for (index, sums) in (first..).zip(sums.data) {
+                *sums = places[index / parts].sums(level, a, b, of_part(index % parts));
             }
-        }
+        };
+        for_each_chunk(rows(&mut sums, 1), count * parts, 1, products, &compute);
+    }
+    let finish =
+        |first: usize, (lines, sums): (RowsMut<'_, Vec<&mut [T]>>, RowsMut<'_, Buffer>)| {
+            let both = lines.data.iter_mut().zip(sums.data.chunks_exact_mut(parts));
+            for (place, (lines, sums)) in places[first..].iter().zip(both) {
+                let (sum, others) = sums.split_first_mut().expect("at least one part");
+                if others.is_empty() {
+                    *sum = place.sums(level, a, b, 0..a.rows);
+                }
+                for other in others {
+                    sum.iter_mut().zip(&**other).for_each(|(sum, x)| *sum += x);
+                }
+                for (to, from) in lines.iter_mut().zip(sum.chunks_exact(place.columns.len())) {
+                    put(to, from);
+                }
+                *sum = Buffer::new(0);
+            }
+        };
+    let nanoseconds = match parts {
+        1 => products,
+        _ => (a.columns * b.columns * parts) as f64 * ADDING,
     };
-    for_each_chunk(rows(&mut tasks, 1), count, 1, products * NANOSECONDS, &work);
+    let both = (rows(&mut lines, 1), rows(&mut sums, parts));
+    for_each_chunk(both, count, 1, nanoseconds, &finish);
 }
 
-/// Rows and columns of a task, of a result `[rows, columns]`: those with which the thread that has most to do is done first.
-fn task_sizes([rows, columns]: [usize; 2], panel: usize) -> [usize; 2] {
+/// Rows and columns of a task, of a result `[rows, columns]` in `parts`: those with which the thread that has most to do is done first.
+fn task_sizes([rows, columns]: [usize; 2], panel: usize, parts: usize) -> [usize; 2] {
     let threads = rayon::current_num_threads();
-    let enough = TASKS * threads;
+    let enough = (TASKS * threads).div_ceil(parts);
     let [least, most] = TASK_ROWS;
     let sizes = (1..=TASK_PANELS).map(|panels| {
         let width = panel * panels;
         let across = columns.div_ceil(width);
         let height = rows.div_ceil(enough.div_ceil(across));
         let height = height.next_multiple_of(TILE_ROWS).clamp(least, most);
-        let tasks = across * rows.div_ceil(height);
+        let tasks = across * rows.div_ceil(height) * parts;
         let work = height * width + READING * (height + width);
         (tasks.div_ceil(threads) * work, [height, width])
     });
@@ -214,27 +262,27 @@ fn task_sizes([rows, columns]: [usize; 2], panel: usize) -> [usize; 2] {
 }
 
 /// Some rows and columns of `C`.
-struct Task<'a, T> {
-    first_row: usize,
-    first_column: usize,
-    columns: usize,
-    /// Its part of each of its rows.
-    c: Vec<&'a mut [T]>,
+struct Place {
+    rows: Range<usize>,
+    columns: Range<usize>,
 }
 
-impl<T> Task<'_, T> {
-    /// `[rows, columns]`
-    fn sums(&self, level: Level, a: Matrix<'_>, b: Matrix<'_>) -> Buffer {
-        let (rows, columns) = (self.c.len(), self.columns);
-        let padded = columns.next_multiple_of(lanes(level));
+impl Place {
+    /// Sums over a part of the inner index: `[rows, columns]`.
+    fn sums(&self, level: Level, a: Matrix<'_>, b: Matrix<'_>, part: Range<usize>) -> Buffer {
+        let (rows, columns) = (self.rows.len(), self.columns.len());
+        let panel = PANEL * lanes(level);
         let mut sums = Buffer::new(rows * columns);
-        let mut panels = Buffer::new(BLOCK.min(a.rows) * padded);
-        for start in (0..a.rows).step_by(BLOCK) {
-            let inner = BLOCK.min(a.rows - start);
+        let padded = columns.next_multiple_of(lanes(level));
+        let mut panels = Buffer::new(BLOCK.min(part.len()) * padded);
+        let block = |start: usize| start..(start + BLOCK).min(part.end);
+        for start in part.clone().step_by(BLOCK) {
+            let (steps, next) = (block(start), block(block(start).end));
+            let inner = steps.len();
             let panels = &mut panels[..inner * padded];
             let pack = Pack {
                 panels,
-                matrix: &b.data[start * b.stride + self.first_column..],
+                matrix: b.at(start, self.columns.start),
                 strides: Strides {
                     row: b.stride,
                     column: 1,
@@ -243,8 +291,17 @@ impl<T> Task<'_, T> {
                 columns,
             };
             run(level, pack);
+            let mut ahead = Prefetch::default();
+            if !next.is_empty() {
+                for (matrix, columns) in [(a, &self.rows), (b, &self.columns)] {
+                    let from = matrix.at(next.start, columns.start).as_ptr();
+                    ahead.add(from, next.len(), matrix.stride, columns.len(), false);
+                }
+                let tiles = rows.div_ceil(TILE_ROWS) * columns.div_ceil(panel);
+                ahead.spread(tiles * inner.div_ceil(GROUP));
+            }
             let product = Product {
-                a: &a.data[start * a.stride + self.first_row..],
+                a: a.at(start, self.rows.start),
                 a_strides: Strides {
                     row: 1,
                     column: a.stride,
@@ -257,6 +314,7 @@ impl<T> Task<'_, T> {
                 inner,
                 columns,
                 bias: &[],
+                ahead,
             };
             run(level, product);
         }

@@ -10,8 +10,9 @@
 //! pack the weights anew each time.
 //!
 //! Each element of `C` is one sum over the inner index in ascending order (in blocks of 192 in
-//! gradients of weights), whatever rows it is computed together with and however many threads
-//! take part: a row alone gives the same bits as the same row inside a batch.
+//! gradients of weights, and small ones of those in parts of 1,024 rows and more), whatever rows
+//! it is computed together with and however many threads take part: a row alone gives the same
+//! bits as the same row inside a batch.
 //!
 //! The register tile is 8 rows x 3 vectors of 16 lanes (AVX-512), 4 x 3 x 8 elsewhere.
 //!

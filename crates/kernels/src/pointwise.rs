@@ -4,7 +4,7 @@
 //! `1 / (1 - p)`; Srivastava et al. 2014):
 //! ```text
 //! relu      y = m ∘ max(x + b, 0)          ẋ = m ∘ ẏ where y > 0
-//! add_to    y = residual + m ∘ (x + b)     ẋ = m ∘ ẏ,  residual's gradient is ẏ
+//! add_to    y = residual + m ∘ (x + b)     ẋ = m ∘ ẏ,  residual's gradient is ẏ (add_residual: in the place of x)
 //! dropout   y = m ∘ x                      ẋ = m ∘ ẏ
 //! backward of a bias: ḃ = Σ_rows ẋ
 //! ```
@@ -179,7 +179,7 @@ impl Kernel for Factors<'_> {
 /// # Errors
 /// [`KernelError`] if a length does not fit the sizes, or a probability is not in `[0, 1)`.
 pub fn relu(spec: &Pointwise<'_>, x: &mut [f32]) -> Result<(), KernelError> {
-    spec.forward(Level::current(), Step::Relu, x, None)
+    spec.forward(Level::current(), Step::Relu, x)
 }
 
 /// `x = m ∘ (x + b)`, in place.
@@ -187,7 +187,7 @@ pub fn relu(spec: &Pointwise<'_>, x: &mut [f32]) -> Result<(), KernelError> {
 /// # Errors
 /// As [`relu`].
 pub fn dropout(spec: &Pointwise<'_>, x: &mut [f32]) -> Result<(), KernelError> {
-    spec.forward(Level::current(), Step::Linear, x, None)
+    spec.forward(Level::current(), Step::Linear, x)
 }
 
 /// `residual += m ∘ (x + b)`, in place.
@@ -195,7 +195,21 @@ pub fn dropout(spec: &Pointwise<'_>, x: &mut [f32]) -> Result<(), KernelError> {
 /// # Errors
 /// As [`relu`].
 pub fn add_to(spec: &Pointwise<'_>, x: &[f32], residual: &mut [f32]) -> Result<(), KernelError> {
-    spec.forward(Level::current(), Step::Linear, residual, Some(x))
+    check_length("x", ROWS, &[spec.rows, spec.width], x.len())?;
+    spec.forward(Level::current(), Step::AddTo(x), residual)
+}
+
+/// `x = residual + m ∘ (x + b)`, in place of `x`: the numbers of [`add_to`], to the last bit.
+///
+/// # Errors
+/// As [`relu`].
+pub fn add_residual(
+    spec: &Pointwise<'_>,
+    x: &mut [f32],
+    residual: &[f32],
+) -> Result<(), KernelError> {
+    check_length("residual", ROWS, &[spec.rows, spec.width], residual.len())?;
+    spec.forward(Level::current(), Step::Residual(residual), x)
 }
 
 /// The gradients of [`relu`] from its `output`: overwrites `gradient [rows, width]`, that of the output, with that of `x`,
@@ -213,7 +227,7 @@ pub fn relu_backward(
     spec.backward(Level::current(), Some(output), gradient, d_bias)
 }
 
-/// The gradients of [`dropout`] and of [`add_to`]: overwrites `gradient [rows, width]`, that of the output, with that of
+/// The gradients of [`dropout`], [`add_to`] and [`add_residual`]: overwrites `gradient [rows, width]`, that of the output, with that of
 /// `x`, and `d_bias [width]` with that of the bias.
 ///
 /// # Errors
@@ -235,10 +249,35 @@ pub fn column_sums(spec: &Pointwise<'_>, x: &[f32], sums: &mut [f32]) -> Result<
     spec.column_sums(Level::current(), x, sums)
 }
 
+/// What a forward pass does with the numbers `to`.
 #[derive(Clone, Copy)]
-enum Step {
+enum Step<'a> {
+    /// `to = m ∘ (to + b)`
     Linear,
+    /// `to = m ∘ max(to + b, 0)`
     Relu,
+    /// `to += m ∘ (x + b)`, for this `x`
+    AddTo(&'a [f32]),
+    /// `to = r + m ∘ (to + b)`, for this `r`
+    Residual(&'a [f32]),
+}
+
+impl<'a> Step<'a> {
+    fn argument(self) -> &'static str {
+        match self {
+            Self::AddTo(_) => "residual",
+            _ => "x",
+        }
+    }
+
+    /// The step of the `count` numbers from `first` on.
+    fn part(self, first: usize, count: usize) -> Self {
+        match self {
+            Self::AddTo(x) => Self::AddTo(&x[first..][..count]),
+            Self::Residual(r) => Self::Residual(&r[first..][..count]),
+            _ => self,
+        }
+    }
 }
 
 impl Pointwise<'_> {
@@ -257,18 +296,8 @@ impl Pointwise<'_> {
         self.rows as f64 * self.width as f64 * of_number
     }
 
-    /// `to = step(to)`, or `to += step(x)` with `x`.
-    fn forward(
-        &self,
-        level: Level,
-        step: Step,
-        to: &mut [f32],
-        x: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        self.check(if x.is_some() { "residual" } else { "x" }, to.len())?;
-        if let Some(x) = x {
-            check_length("x", ROWS, &[self.rows, self.width], x.len())?;
-        }
+    fn forward(&self, level: Level, step: Step<'_>, to: &mut [f32]) -> Result<(), KernelError> {
+        self.check(step.argument(), to.len())?;
         let of_chunk = chunk_rows(self.rows, self.width) * self.width;
         if to.is_empty() {
             return Ok(());
@@ -276,14 +305,12 @@ impl Pointwise<'_> {
         let chunks = to.len().div_ceil(of_chunk);
         let work = |chunk: usize, to: RowsMut<f32>| {
             let first = chunk * of_chunk;
-            let x = x.map(|x| &x[first..first + to.data.len()]);
             run(
                 level,
                 Forward {
                     spec: self,
-                    step,
+                    step: step.part(first, to.data.len()),
                     first,
-                    x,
                     to: to.data,
                 },
             );
@@ -391,9 +418,9 @@ impl Kernel for ColumnSums<'_> {
 
 struct Forward<'a> {
     spec: &'a Pointwise<'a>,
-    step: Step,
+    /// Of the numbers `to` alone.
+    step: Step<'a>,
     first: usize,
-    x: Option<&'a [f32]>,
     to: &'a mut [f32],
 }
 
@@ -419,25 +446,29 @@ impl Kernel for Forward<'_> {
                     None => &nothing[..count],
                 };
                 let factors = &factors[..count];
-                match (self.x, self.step) {
-                    (Some(x), _) => {
-                        let x = &x[row * width + column..][..count];
-                        simd::zip_map(
-                            s,
-                            [x, bias, factors],
-                            [to],
-                            #[inline(always)]
-                            |[x, b, m], [to]| [s.fma(s.add(x, b), m, to)],
-                        );
-                    }
-                    (None, Step::Linear) => simd::zip_map(
+                match self.step.part(row * width + column, count) {
+                    Step::AddTo(x) => simd::zip_map(
+                        s,
+                        [x, bias, factors],
+                        [to],
+                        #[inline(always)]
+                        |[x, b, m], [to]| [s.fma(s.add(x, b), m, to)],
+                    ),
+                    Step::Residual(residual) => simd::zip_map(
+                        s,
+                        [residual, bias, factors],
+                        [to],
+                        #[inline(always)]
+                        |[r, b, m], [x]| [s.fma(s.add(x, b), m, r)],
+                    ),
+                    Step::Linear => simd::zip_map(
                         s,
                         [bias, factors],
                         [to],
                         #[inline(always)]
                         |[b, m], [x]| [s.mul(s.add(x, b), m)],
                     ),
-                    (None, Step::Relu) => simd::zip_map(
+                    Step::Relu => simd::zip_map(
                         s,
                         [bias, factors],
                         [to],

@@ -169,7 +169,7 @@ pub(super) struct Product<'a, T = f32> {
     pub(super) columns: usize,
     /// `[columns]`, added to every row; or empty.
     pub(super) bias: &'a [f32],
-    /// What is read after this product, requested meanwhile: some for each tile.
+    /// What is read after this product, requested meanwhile: some rows of it every [`GROUP`] steps of a tile.
     pub(super) ahead: Prefetch,
 }
 

@@ -33,10 +33,12 @@ const TASK_PANELS: usize = 4;
 /// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
 /// its sums.
 const TASK_ROWS: [usize; 2] = [32, 1024];
-/// A result of at most so many numbers is computed in parts of the inner index, of at least so many steps each, at most so many: by the
-/// sizes alone, so that the bits do not depend on the number of threads.
+/// Numbers of a result that is computed in parts of the inner index, at most. The parts follow from the sizes alone, so the bits do not
+/// depend on the number of threads.
 const SMALL: usize = 1 << 16;
+/// Steps of a part, at least.
 const PART: usize = 1024;
+/// Parts, at most, which bounds the memory of their sums.
 const PARTS: usize = 16;
 /// Nanoseconds of adding one number of a part.
 const ADDING: f64 = 0.1;

@@ -40,11 +40,13 @@ fn check(rows: usize, width: usize, biased: bool, dropped: bool) {
     for &level in Level::available() {
         let all = on_every_pool(|| {
             let (mut relu, mut linear, mut sum) = (x.clone(), x.clone(), residual.clone());
-            spec.forward(level, Step::Relu, &mut relu, None).unwrap();
-            spec.forward(level, Step::Linear, &mut linear, None)
-                .unwrap();
-            spec.forward(level, Step::Linear, &mut sum, Some(&x))
-                .unwrap();
+            spec.forward(level, Step::Relu, &mut relu).unwrap();
+            spec.forward(level, Step::Linear, &mut linear).unwrap();
+            spec.forward(level, Step::AddTo(&x), &mut sum).unwrap();
+            let mut in_place_of_x = x.clone();
+            let step = Step::Residual(&residual);
+            spec.forward(level, step, &mut in_place_of_x).unwrap();
+            assert_eq!(in_place_of_x, sum);
             let (mut d_relu, mut d_linear) = (gradient.clone(), gradient.clone());
             let mut biases = [vec![f32::NAN; width], vec![f32::NAN; width]];
             let [of_relu, of_linear] = &mut biases;
@@ -91,7 +93,7 @@ fn relu_keeps_nan() {
     let spec = spec(1, 3, &[], false);
     for &level in Level::available() {
         let mut y = [2.0, f32::NAN, -2.0];
-        spec.forward(level, Step::Relu, &mut y, None).unwrap();
+        spec.forward(level, Step::Relu, &mut y).unwrap();
         assert!(y[0] == 2.0 && y[1].is_nan() && y[2] == 0.0, "{y:?}");
         let mut gradient = [3.0; 3];
         spec.backward(level, Some(&y), &mut gradient, None).unwrap();
@@ -183,6 +185,16 @@ fn what_does_not_fit_is_refused() {
         assert!(message.contains("dropout.probability"), "{message}");
     }
     assert_eq!(x, [1.0, 2.0, 3.0]);
+    for refused in [
+        add_to(&spec(1, 3, &[], false), &x.clone(), &mut [1.0]),
+        add_residual(&spec(1, 3, &[], false), &mut x, &[1.0]),
+    ] {
+        let message = refused.unwrap_err().to_string();
+        assert!(
+            message.starts_with("`residual` holds 1 numbers, expected 3"),
+            "{message}"
+        );
+    }
     let error = relu_backward(&spec(1, 3, &[], false), &[1.0], &mut x, None).unwrap_err();
     assert!(
         error.to_string().starts_with("`output` holds 1 numbers"),

@@ -135,11 +135,18 @@ impl Operation for Operator {
         };
         let spec = self.spec(numbers(&x).len(), bias.as_ref());
         let mut output = match (self.step, residual) {
-            (Step::Add, Some(residual)) => {
-                let mut sum = owned(residual);
-                pointwise::add_to(&spec, numbers(&x), storage(&mut sum))?;
-                sum
-            }
+            // In the place of the one that nobody else holds; the residual is often kept for a norm's gradient.
+            (Step::Add, Some(mut residual)) => match residual.try_storage_mut::<f32>() {
+                Some(sum) => {
+                    pointwise::add_to(&spec, numbers(&x), sum)?;
+                    residual
+                }
+                None => {
+                    let mut sum = owned(x);
+                    pointwise::add_residual(&spec, storage(&mut sum), numbers(&residual))?;
+                    sum
+                }
+            },
             (Step::Relu, _) => {
                 let mut x = owned(x);
                 pointwise::relu(&spec, storage(&mut x))?;
@@ -182,19 +189,23 @@ impl Operation for Operator {
         let bias = saved.pop();
         let spec = self.spec(numbers(&gradient).len(), bias.as_ref());
         let mut d_bias = bias.as_ref().map(|_| memory::zeros(self.width));
-        let unchanged = output.is_none() && self.dropout.is_none() && d_bias.is_none();
-        let mut d_x = if unchanged { gradient } else { owned(gradient) };
-        if !unchanged {
-            match &output {
-                Some(output) => pointwise::relu_backward(
-                    &spec,
-                    numbers(output),
-                    storage(&mut d_x),
-                    d_bias.as_deref_mut(),
-                )?,
-                None => pointwise::backward(&spec, storage(&mut d_x), d_bias.as_deref_mut())?,
+        let d_x = match (output, self.dropout) {
+            (None, None) => {
+                if let Some(d_bias) = &mut d_bias {
+                    pointwise::column_sums(&spec, numbers(&gradient), d_bias)?;
+                }
+                gradient
             }
-        }
+            (output, _) => {
+                let mut d_x = owned(gradient);
+                let (to, d_bias) = (storage(&mut d_x), d_bias.as_deref_mut());
+                match &output {
+                    Some(output) => pointwise::relu_backward(&spec, numbers(output), to, d_bias)?,
+                    None => pointwise::backward(&spec, to, d_bias)?,
+                }
+                d_x
+            }
+        };
         let mut all = vec![Some(d_x)];
         all.extend(of_residual.map(Some));
         all.extend(d_bias.map(|d_bias| Some(tensor(d_bias, [self.width]))));

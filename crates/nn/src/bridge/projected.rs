@@ -343,8 +343,11 @@ impl Operation for Projected {
             }
         }
         let first_weight = self.first_weight();
+        // Those of the states are sums of products, the first of which makes their memory.
         let zeros = |input: usize| match wanted.get(input) {
-            Some(true) => memory::zeros(inputs[input].layout().num_elements()),
+            Some(true) if input >= first_weight => {
+                memory::zeros(inputs[input].layout().num_elements())
+            }
             _ => vec![],
         };
         let mut all: Vec<Vec<f32>> = (0..inputs.len()).map(zeros).collect();
@@ -360,18 +363,16 @@ impl Operation for Projected {
             let (rows, model) = (self.rows(i), self.model(&inputs, part.weight));
             let weight = first_weight + part.weight;
             if wanted[states] {
-                // The first term overwrites the sum, the others are added.
-                let write = match std::mem::replace(&mut written[states], true) {
-                    true => Write::Add,
-                    false => Write::Replace,
-                };
                 let of_part = numbers(&inputs[weight]).get(first..).unwrap_or_default();
-                self::product(
-                    Matrix::new(d_part, rows, columns, columns),
-                    Matrix::new(of_part, model, columns, width).transposed(),
-                    MatrixMut::new(&mut all[states], rows, model, model),
-                    write,
-                );
+                let d_part = Matrix::new(d_part, rows, columns, columns);
+                let weight = Matrix::new(of_part, model, columns, width).transposed();
+                match std::mem::replace(&mut written[states], true) {
+                    false => all[states] = affine(d_part, weight, None)?,
+                    true => {
+                        let sum = MatrixMut::new(&mut all[states], rows, model, model);
+                        product(d_part, weight, sum, Write::Add);
+                    }
+                }
             }
             if wanted[weight] {
                 weight_gradient_to(

@@ -199,7 +199,7 @@ pub fn add_to(spec: &Pointwise<'_>, x: &[f32], residual: &mut [f32]) -> Result<(
     spec.forward(Level::current(), Step::AddTo(x), residual)
 }
 
-/// `x = residual + m ∘ (x + b)`, in place of `x`: the numbers of [`add_to`], to the last bit.
+/// `x = residual + m ∘ (x + b)`, in place of `x`, for `x` and `residual [rows, width]`: the numbers of [`add_to`], to the last bit.
 ///
 /// # Errors
 /// As [`relu`].
@@ -263,6 +263,7 @@ enum Step<'a> {
 }
 
 impl<'a> Step<'a> {
+    /// What `to` is called in errors.
     fn argument(self) -> &'static str {
         match self {
             Self::AddTo(_) => "residual",
@@ -270,7 +271,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The step of the `count` numbers from `first` on.
+    /// The step of `count` numbers of the tensor, from `first` on.
     fn part(self, first: usize, count: usize) -> Self {
         match self {
             Self::AddTo(x) => Self::AddTo(&x[first..][..count]),
@@ -309,7 +310,7 @@ impl Pointwise<'_> {
                 level,
                 Forward {
                     spec: self,
-                    step: step.part(first, to.data.len()),
+                    step,
                     first,
                     to: to.data,
                 },
@@ -418,8 +419,8 @@ impl Kernel for ColumnSums<'_> {
 
 struct Forward<'a> {
     spec: &'a Pointwise<'a>,
-    /// Of the numbers `to` alone.
     step: Step<'a>,
+    /// The first number's place in the tensor.
     first: usize,
     to: &'a mut [f32],
 }
@@ -434,19 +435,20 @@ impl Kernel for Forward<'_> {
         let mut factors = [1.0f32; BLOCK];
         let nothing = [0.0f32; BLOCK];
         let mut at = self.first;
-        for (row, to) in self.to.chunks_exact_mut(width).enumerate() {
+        for to in self.to.chunks_exact_mut(width) {
             for (block, to) in to.chunks_mut(BLOCK).enumerate() {
                 let (column, count) = (block * BLOCK, to.len());
                 if let Some(mask) = &self.spec.dropout {
                     mask.fill(at, &mut factors[..count]);
                 }
+                let step = self.step.part(at, count);
                 at += count;
                 let bias = match self.spec.bias {
                     Some(bias) => &bias[column..column + count],
                     None => &nothing[..count],
                 };
                 let factors = &factors[..count];
-                match self.step.part(row * width + column, count) {
+                match step {
                     Step::AddTo(x) => simd::zip_map(
                         s,
                         [x, bias, factors],

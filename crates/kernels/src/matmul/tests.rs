@@ -304,6 +304,38 @@ fn transposed_product_is_its_definition_on_every_level_and_pool() {
     }
 }
 
+/// A result in parts: what is no number, or the largest, in one part reaches its row of the result and no other.
+#[test]
+#[cfg_attr(miri, ignore = "large")]
+fn extremes_in_one_part_stay_in_their_row() {
+    let sizes @ [rows, inputs, outputs] = [3000, 9, 20];
+    let mut x = random(9, rows * inputs, 1.0);
+    let d_y = random(10, rows * outputs, 1.0);
+    let gradient = |x: &[f32]| {
+        let mut to = vec![f32::NAN; inputs * outputs];
+        weight_gradient(sizes, x, &d_y, &mut to, outputs, Write::Replace).unwrap();
+        to
+    };
+    let before = gradient(&x);
+    for extreme in [f32::NAN, f32::INFINITY, f32::MAX, -1e30] {
+        x[1700 * inputs + 4] = extreme;
+        let found = gradient(&x);
+        for (row, (found, before)) in found
+            .chunks(outputs)
+            .zip(before.chunks(outputs))
+            .enumerate()
+        {
+            match row {
+                4 => assert!(
+                    found.iter().all(|y| y.abs() > 1e20 || y.is_nan()),
+                    "{extreme}"
+                ),
+                _ => assert_eq!(bits(found), bits(before), "{extreme}, row {row}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn gradients_of_weights_stand_in_rows_apart() {
     let (rows, inputs, outputs, stride) = (300, 5, 7, 9);

@@ -8,8 +8,8 @@
 //!  v   ..
 //! ```
 //! A task owns some rows and columns of `C` and is independent of the others: block by block it packs its columns of `B`, and
-//! multiplies them with its columns of `A`, while those of the next block are requested. Of a small `C` it owns a part of the inner index,
-//! too, as few tasks would read the same rows otherwise; the parts are added in order.
+//! multiplies them with its columns of `A`, while those of the next block are requested. Of a small `C` a task owns a part of the
+//! inner index, too: otherwise every task would read all of both matrices. The parts are added in order.
 
 use std::{mem::MaybeUninit, ops::Range};
 
@@ -226,6 +226,7 @@ fn share_out<T: Send>(
             let both = lines.data.iter_mut().zip(sums.data.chunks_exact_mut(parts));
             for (place, (lines, sums)) in places[first..].iter().zip(both) {
                 let (sum, others) = sums.split_first_mut().expect("at least one part");
+                // A single part has not been computed before: its sums are put in their place while they are in the cache.
                 if others.is_empty() {
                     *sum = place.sums(level, a, b, 0..a.rows);
                 }

@@ -89,6 +89,33 @@ proptest! {
 }
 
 #[test]
+fn residual_sums_of_extremes_have_the_same_bits_in_either_place() {
+    let extremes = [
+        f32::MAX,
+        -1e30,
+        f32::NAN,
+        f32::INFINITY,
+        -0.0,
+        1e-45,
+        f32::MIN,
+    ];
+    let pairs = || extremes.iter().flat_map(|&x| extremes.map(|y| (x, y)));
+    let (x, residual): (Vec<f32>, Vec<f32>) = pairs().unzip();
+    for dropped in [false, true] {
+        let spec = spec(extremes.len(), extremes.len(), &extremes, dropped);
+        let (mut sum, mut in_place_of_x) = (residual.clone(), x.clone());
+        add_to(&spec, &x, &mut sum).unwrap();
+        add_residual(&spec, &mut in_place_of_x, &residual).unwrap();
+        for (&a, &b) in sum.iter().zip(&in_place_of_x) {
+            assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan());
+        }
+    }
+    for [rows, width] in [[0, usize::MAX], [usize::MAX, 0], [0, 0]] {
+        add_residual(&spec(rows, width, &[], true), &mut [], &[]).unwrap();
+    }
+}
+
+#[test]
 fn relu_keeps_nan() {
     let spec = spec(1, 3, &[], false);
     for &level in Level::available() {

@@ -1,0 +1,105 @@
+//! Sizes, weights, sources and states that do not fit.
+
+use super::*;
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let block = stack(&PLAIN).blocks[0].clone();
+    let message = |sizes| {
+        let made = Stack::new(sizes, vec![block.clone()], None, vec![]);
+        made.unwrap_err().to_string()
+    };
+    let sizes = PLAIN.sizes;
+    let three = Sizes {
+        key_value_heads: 3,
+        ..sizes
+    };
+    assert!(message(three).contains("key_value_heads"));
+    for count in [0, 1 << 60] {
+        let heads = Sizes {
+            heads: count,
+            key_value_heads: count,
+            ..sizes
+        };
+        assert!(message(heads).contains("heads"), "{count}");
+    }
+    let mut narrow = block.clone();
+    narrow.attention.window = Some(0);
+    let error = Stack::new(sizes, vec![narrow], None, vec![]).unwrap_err();
+    assert!(error.to_string().contains("window"), "{error}");
+    for head in [0, 257] {
+        let error = message(Sizes { head, ..sizes });
+        assert!(
+            error.contains("`head`") && error.contains("1 to 256"),
+            "{error}"
+        );
+    }
+    let wide = Sizes { model: 9, ..sizes };
+    assert!(message(wide).contains("`query_key_value` holds 8"));
+    let values = vec![0.0; 10];
+    let relative = RelativePositions { values, zero: 0 };
+    let error = stack(&PLAIN).with_relative(vec![relative]).unwrap_err();
+    assert!(
+        error.to_string().starts_with("`relative` holds 10"),
+        "{error}"
+    );
+    let values = vec![0.0; 4];
+    let relative = RelativePositions { values, zero: 0 };
+    let error = stack(&PLAIN).with_relative(vec![relative; 2]).unwrap_err();
+    assert!(error.to_string().contains("one for each block"), "{error}");
+    let error = stack(&PLAIN).with_alibi(vec![0.5; 3]).unwrap_err();
+    assert!(error.to_string().starts_with("`alibi` holds 3"), "{error}");
+    let error = stack(&PLAIN).with_alibi(vec![f32::NAN; 4]).unwrap_err();
+    assert!(error.to_string().contains("alibi"), "{error}");
+    let ready = stack(&Choice {
+        cross: true,
+        ..PLAIN
+    });
+    let begin = |count: usize, lengths: &[usize]| {
+        ready.begin_with_sources(&vec![0.5; count], 4, lengths, Kind::F32)
+    };
+    let error = begin(39, &[4, 2]).unwrap_err().to_string();
+    assert!(error.starts_with("`encoded` holds 39"), "{error}");
+    let error = begin(40, &[5, 2]).unwrap_err().to_string();
+    assert!(error.contains("`lengths`"), "{error}");
+    let mut state = begin(40, &[4, 0]).unwrap();
+    let error = ready.forward(Some(&mut state), &[0.0; 8], &[1, 1], None);
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("`x` holds 8"), "{error}");
+    let error = ready.forward(Some(&mut state), &[0.0; 8], &[1], None);
+    assert!(error.unwrap_err().to_string().contains("`counts`"));
+    let error = ready
+        .forward(None, &[0.0; 8], &[1], None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("sources"), "{error}");
+    // Sizes that cannot be, and a state that a refusal leaves as it was.
+    let mut plain = stack(&PLAIN).begin(2, Kind::F32);
+    for counts in [[usize::MAX, 2], [1 << 63, 1 << 63]] {
+        let error = stack(&PLAIN).forward(Some(&mut plain), &[0.0; 8], &counts, None);
+        assert!(error.unwrap_err().to_string().contains("`x`"));
+    }
+    assert_eq!([plain.length(0), plain.length(1)], [0, 0]);
+    let error = ready.begin_with_sources(&[], 1 << 63, &[0, 0], Kind::F32);
+    assert!(error.unwrap_err().to_string().contains("`encoded`"));
+    let mut without = ready.begin(1, Kind::F32);
+    let error = ready.forward(Some(&mut without), &[0.0; 8], &[1], None);
+    assert!(error.unwrap_err().to_string().contains("sources"));
+    assert_eq!(without.length(0), 0);
+    assert!(Product::zeros(Storage::Int8, usize::MAX, usize::MAX).is_err());
+    for (storage, largest) in [
+        (Storage::F16, 65504.0),
+        (Storage::Bf16, 3.38e38),
+        (Storage::Int8, 127.0 * 65504.0),
+    ] {
+        let mut product = Product::zeros(storage, 1, 1).unwrap();
+        product.set_column(0, &[largest]).unwrap();
+        let found = product.forward(&[1.0], 1).unwrap()[0];
+        assert!((found / largest - 1.0).abs() < 0.01, "{storage:?} {found}");
+        let error = product.set_column(0, &[f32::MAX]).unwrap_err().to_string();
+        assert!(error.contains("`values`"), "{error}");
+    }
+    // A source without words adds nothing, and no NaN.
+    let found = step(&ready, &mut state, &random(1, 16, 1.0));
+    assert!(found.iter().all(|x| x.is_finite()));
+}

@@ -1,0 +1,347 @@
+//! Heads, layers and weights that are changed, and rankings by such changes.
+
+use regard_serve::{AblatedHead, Ablation, Change, Config, Input, InputKind, Model, Seen};
+use regard_trace::{AttentionMap, Axis, Kind, Tokens, Trace};
+
+use crate::chromium::Page;
+use crate::common::{Chooser, Server, Slow, Small};
+use crate::server;
+
+#[test]
+fn switching_a_head_off_changes_the_output() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=ask", server.running.url));
+    page.value("(() => { const area = document.querySelector('textarea'); area.value = 'red green blue'; area.dispatchEvent(new Event('input')); })()");
+    page.click("button.main", false);
+    page.wait("document.querySelector('#plain')");
+    page.wait("!document.querySelector('button.main').disabled");
+    assert_eq!(page.text("#plain .output"), "red");
+    page.click("[data-focus='switch-self-1-0']", false);
+    page.wait("document.querySelector('#changed')");
+    page.wait("!document.querySelector('button.main').disabled");
+    let changed = |change| {
+        let head = AblatedHead {
+            map: "self".to_owned(),
+            layer: 1,
+            head: 0,
+            change,
+        };
+        Chooser::answer("red green blue", &Ablation { heads: vec![head] })
+    };
+    let off = changed(Change::Off);
+    assert_eq!(page.text("#changed .output"), off.output);
+    assert_eq!(off.output, "blue");
+    assert!(page.text("#verdict").contains("another"));
+    // The probabilities of the link are those of the model.
+    let link = page.value("location.href").as_str().unwrap().to_owned();
+    page.load(&link);
+    page.wait("document.querySelector('#changed')");
+    assert_eq!(page.text("#changed .output"), "blue");
+    let shown = page.text("#changed td:last-child");
+    assert!(
+        shown.starts_with(&format!("{:.0} %", 100.0 * off.alternatives[0].probability)),
+        "{shown}"
+    );
+    page.wait("!document.querySelector('button.main').disabled");
+    page.click("[data-focus='switch-self-1-0']", false);
+    page.wait("!document.querySelector('button.main').disabled && document.querySelector('.switch.uniform')");
+    assert_eq!(
+        page.text("#changed .output"),
+        changed(Change::Uniform).output
+    );
+    // Every head on its own, the largest effect first.
+    page.click("[data-focus='rank-off']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 4 && !document.querySelector('progress')");
+    let ranked = page.value("[...document.querySelectorAll('#ranking tbody tr')].map((row) => [...row.children].slice(1, 4).map((cell) => Number(cell.textContent)))");
+    assert_eq!(
+        (ranked[0][0].as_u64(), ranked[0][1].as_u64()),
+        (Some(2), Some(1)),
+        "{ranked}"
+    );
+    assert!(ranked[0][2].as_f64() > ranked[1][2].as_f64(), "{ranked}");
+    // The other views follow, and the looks stand in the list.
+    page.key("1");
+    page.wait("document.querySelector('#main').dataset.view === 'overview'");
+    assert!(page.text("#texts").contains("red green blue"));
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_head_takes_the_weights_of_another_text() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let look = |text: &str, ablation: &str| {
+        let body = format!(r#"{{"text":"{text}","ablation":[{ablation}]}}"#);
+        server.look(&body)
+    };
+    let replace = |head: usize, text: &str| {
+        format!(
+            r#"{{"map":"decoder.self","layer":1,"head":{head},"change":{{"replace":{{"text":"{text}"}}}}}}"#
+        )
+    };
+    let (text, other) = ("the red fox sees the dog", "a dog sees the");
+    let window = |trace: &serde_json::Value, head: usize| {
+        let path = format!("/api/trace/{trace}/window?map=1&heads={head}");
+        server.get(&path).floats()
+    };
+    let plain = look(text, "").json();
+    let given = window(&look(other, "").json()["trace"], 1);
+    let changed = look(text, &replace(1, other)).json();
+    // Both are causal: the rows of the shorter text are taken as they are, the others are those of the longer one.
+    let (found, own) = (window(&changed["trace"], 1), window(&plain["trace"], 1));
+    for query in 0..6 {
+        for key in 0..6 {
+            let expected = match (query < 4, key < 4) {
+                (true, true) => given[query * 4 + key],
+                (true, false) => 0.0,
+                (false, _) => own[query * 6 + key],
+            };
+            let found = found[query * 6 + key];
+            assert!(
+                (found - expected).abs() < 2e-6,
+                "{query} {key}: {found} {expected}"
+            );
+        }
+    }
+    let whole = look(text, &replace(1, "a cat and a red fox")).json();
+    assert_ne!(whole["alternatives"], plain["alternatives"]);
+    // By its own weights nothing changes, and no other head does by those of another.
+    let same = look(text, &replace(1, text)).json();
+    let probabilities = |looked: &serde_json::Value| -> Vec<f64> {
+        let all = looked["alternatives"].as_array().unwrap().iter();
+        all.map(|one| one["probability"].as_f64().unwrap())
+            .collect()
+    };
+    for (a, b) in probabilities(&same).iter().zip(probabilities(&plain)) {
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+    assert_eq!(window(&changed["trace"], 0), window(&plain["trace"], 0));
+    for (wrong, told) in [
+        (replace(1, "unknown"), "the other text: "),
+        (replace(1, ""), "the other text: "),
+        (replace(7, other), "no weights of this head"),
+    ] {
+        let refused = look(text, &wrong);
+        assert_eq!(refused.status, 422);
+        assert!(refused.text().contains(told), "{}", refused.text());
+    }
+
+    // On the page: the other text, a head that takes its weights, and all heads ranked by it.
+    let Some(mut page) = Page::open() else { return };
+    let hash = format!(
+        "#view=ask&text={}&other={}",
+        text.replace(' ', "+"),
+        other.replace(' ', "+")
+    );
+    page.load(&format!("{}{hash}", server.running.url));
+    let ready =
+        "document.querySelector('.switch') && !document.querySelector('button.main').disabled";
+    page.wait(ready);
+    for shown in ["off", "uniform", "replace"] {
+        page.click("[data-focus='switch-decoder.self-1-1']", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('.switch.{shown}')"
+        ));
+    }
+    let best = changed["alternatives"][0]["probability"].as_f64().unwrap();
+    let told = page.text("#changed td:last-child");
+    assert!(
+        told.starts_with(&format!("{:.0} % | ", 100.0 * best)),
+        "{told}"
+    );
+    page.click("[data-focus='rank-replace']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 4 && !document.querySelector('progress')");
+    // Without the other text there is nothing to take.
+    page.value("(() => { const field = document.querySelector('[data-focus=other]'); field.value = ''; field.dispatchEvent(new Event('change')); })()");
+    page.wait(&format!("{ready} && !document.querySelector('.switch.replace') && !document.querySelector('[data-focus=rank-replace]')"));
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_layer_and_a_weight_are_switched_off() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let text = "the red fox sees the dog";
+    page.load(&format!(
+        "{}#view=ask&text={}",
+        server.running.url,
+        text.replace(' ', "+")
+    ));
+    page.wait(
+        "document.querySelector('#plain') && !document.querySelector('button.main').disabled",
+    );
+    let answer = |heads: Vec<AblatedHead>| {
+        let input = Input {
+            text: text.to_owned(),
+            ..Input::default()
+        };
+        Small::new().look(&input, &Ablation { heads }).unwrap()
+    };
+    let head = |layer, head, change| AblatedHead {
+        map: "decoder.self".to_owned(),
+        layer,
+        head,
+        change,
+    };
+    let shown = |page: &mut Page| page.text("#changed td:last-child");
+    let told = |seen: &Seen| {
+        let best = seen.alternatives[0].probability;
+        format!("{:.*} %", usize::from(best < 0.1), 100.0 * best)
+    };
+    // The number of a layer switches all of its heads.
+    page.click("[data-focus='switch-decoder.self-1']", false);
+    page.wait("document.querySelectorAll('.switch.off').length === 2 && document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+    let off = answer(vec![head(1, 0, Change::Off), head(1, 1, Change::Off)]);
+    assert!(
+        shown(&mut page).starts_with(&told(&off)),
+        "{} {}",
+        shown(&mut page),
+        told(&off)
+    );
+    page.click("[data-focus='rank-layers']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 2 && !document.querySelector('progress')");
+    assert!(page.text("#ranking caption").starts_with("Layers"));
+    // A weight is hidden from the view of its query, and restored.
+    let id = page.value("new URLSearchParams(location.hash.slice(1)).get('trace')");
+    let id = id.as_str().unwrap();
+    page.load(&format!(
+        "{}#view=query&text={}&trace={id}&map=1&heads=1&query=5&key=2",
+        server.running.url,
+        text.replace(' ', "+")
+    ));
+    page.wait("document.querySelector('[data-focus=hide]')");
+    page.click("[data-focus='hide']", false);
+    page.wait("document.querySelector('#hidden li') && document.querySelector('#changed') && !document.querySelector('button.main').disabled");
+    let hidden = answer(vec![head(1, 1, Change::Hide { query: 5, key: 2 })]);
+    assert!(
+        shown(&mut page).starts_with(&told(&hidden)),
+        "{} {}",
+        shown(&mut page),
+        told(&hidden)
+    );
+    assert_ne!(hidden.alternatives, answer(vec![]).alternatives);
+    assert_eq!(hidden.trace.maps[1].weight(1, 5, 2), 0.0);
+    page.click("#hidden button", false);
+    page.wait("!document.querySelector('#hidden') && !document.querySelector('#changed')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn a_ranking_can_be_cancelled() {
+    let (begin, begun) = std::sync::mpsc::channel();
+    let server = Server::start(
+        Config::default(),
+        vec![],
+        Some(Box::new(Slow { begin: begun })),
+    );
+    let Some(mut page) = Page::open() else { return };
+    begin.send(()).unwrap();
+    page.load(&format!("{}#view=ask&text=a+b+c", server.running.url));
+    page.wait("document.querySelector('[data-focus=\"rank-off\"]:not(:disabled)')");
+    page.click("[data-focus='rank-off']", false);
+    begin.send(()).unwrap();
+    begin.send(()).unwrap();
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 2");
+    assert_eq!(page.value("document.querySelector('progress').value"), 0.5);
+    page.click("[data-focus='cancel']", false);
+    page.wait("!document.querySelector('progress')");
+    assert_eq!(
+        page.value("document.querySelectorAll('#ranking tbody tr').length"),
+        2
+    );
+    assert_eq!(page.text(".alert"), "");
+    // What has been ranked can be saved, and the page can ask again.
+    page.click("[data-focus='save-svg']", false);
+    page.wait("!document.querySelector('button.main').disabled");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// Looks at four cells, each by its share of the first four bytes, and says where the middle of what it looks at is.
+struct Cells;
+
+impl Model for Cells {
+    fn name(&self) -> &str {
+        "cells"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::ImageAndLabels
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        let bytes: Vec<f32> = input
+            .image
+            .iter()
+            .take(4)
+            .map(|&byte| byte.into())
+            .collect();
+        let sum: f32 = bytes.iter().sum();
+        let row: Vec<f32> = match ablation.of("self", 0, 0) {
+            None => bytes.iter().map(|byte| byte / sum).collect(),
+            Some(Change::Replace(given)) => given.row(0).unwrap().to_vec(),
+            Some(_) => vec![0.25; 4],
+        };
+        let middle: f32 = (0u8..)
+            .zip(&row)
+            .map(|(at, weight)| f32::from(at) * weight)
+            .sum();
+        let cells = || Axis::Image {
+            prefix: Tokens::default(),
+            rows: 2,
+            columns: 2,
+        };
+        let map = AttentionMap::new(Kind::SelfAttention, cells(), cells(), 1, row.repeat(4));
+        let trace = Trace::new("cells", &input.text, "").with_map(map.map_err(|e| e.to_string())?);
+        Ok(Seen::new(trace, format!("{}: {middle:.3}", input.text)))
+    }
+}
+
+#[test]
+fn a_head_takes_the_weights_of_another_image() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Cells)));
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=ask", server.running.url));
+    assert!(page.text("form").contains("Labels, separated by commas"));
+    page.value("{ const field = document.querySelector('[data-focus=text]'); field.value = 'cat, dog'; field.dispatchEvent(new Event('input')); }");
+    let ready =
+        "document.querySelector('#plain') && !document.querySelector('button.main').disabled";
+    for (bytes, output) in [("aaab", "1.504"), ("baaa", "1.496")] {
+        page.value(&format!(
+            "{{ const files = new DataTransfer(); files.items.add(new File(['{bytes}'], '{bytes}.png')); \
+             const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }}"
+        ));
+        page.wait(&format!(
+            "document.querySelector('.drop').textContent.includes('{bytes}')"
+        ));
+        page.click("[data-focus=look]", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('#plain').textContent.includes('cat, dog: {output}')"
+        ));
+    }
+    // Other looks are offered, that of this image is not.
+    assert_eq!(
+        page.text("[data-focus=other] option"),
+        "– | look 0: cat, dog"
+    );
+    page.value("{ const field = document.querySelector('[data-focus=other]'); field.value = '0'; field.dispatchEvent(new Event('change')); }");
+    page.wait(&format!(
+        "{ready} && document.querySelector('[data-focus=rank-replace]')"
+    ));
+    for (shown, output) in [("off", "1.500"), ("uniform", "1.500"), ("replace", "1.504")] {
+        page.click("[data-focus='switch-self-0-0']", false);
+        page.wait(&format!(
+            "{ready} && document.querySelector('.switch.{shown}')"
+        ));
+        let told = page.text("#changed .output");
+        assert_eq!(told, format!("cat, dog: {output}"));
+    }
+    page.click("[data-focus='rank-replace']", false);
+    page.wait("document.querySelectorAll('#ranking tbody tr').length === 1 && !document.querySelector('progress')");
+    assert!(page.text("#ranking tbody").contains("1.504"));
+    assert!(page.text(".matter .note").contains("another image"));
+    page.screenshot("ask-image");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}

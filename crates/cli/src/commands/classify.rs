@@ -249,7 +249,9 @@ fn read(encoder: &Encoder, texts: &[String], looking: bool) -> Result<Vec<Found>
     let most = encoder.model.context();
     let mut all = vec![];
     let whole = encoder.encode(texts)?;
-    let cut: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+    let side = encoder.opened.tokenizer.truncation_side();
+    let cut = whole.iter().map(|text| text.truncated(most, side));
+    let cut: Vec<Encoding> = cut.collect();
     let read = encoder.read(texts, &cut, looking)?;
     for (((text, whole), encoded), (states, mut trace)) in
         texts.iter().zip(&whole).zip(&cut).zip(read)

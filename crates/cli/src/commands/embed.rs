@@ -143,7 +143,9 @@ impl Writer<'_> {
         }
         let embed = |texts: &[String]| -> Result<Vec<_>, Failure> {
             let whole = encoder.encode_by(&pooling, texts)?;
-            let encoded: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+            let side = encoder.opened.tokenizer.truncation_side();
+            let cut = whole.iter().map(|text| text.truncated(most, side));
+            let encoded: Vec<Encoding> = cut.collect();
             let read = encoder.read(texts, &encoded, wanted)?;
             let read = encoded.iter().zip(read).map(|(encoded, (states, trace))| {
                 let vector = pooling.vector(&encoder.model, &encoded.ids, &states);

@@ -76,7 +76,9 @@ fn compare_texts(
         let longer = whole.iter().filter(|text| text.ids.len() > most).count();
         warn_of_longer(longer, texts.len(), most);
     }
-    let encoded: Vec<Encoding> = whole.iter().map(|text| text.truncated(most)).collect();
+    let side = encoder.opened.tokenizer.truncation_side();
+    let cut = whole.iter().map(|text| text.truncated(most, side));
+    let encoded: Vec<Encoding> = cut.collect();
     for (texts, encoded) in texts.chunks(BATCH).zip(encoded.chunks(BATCH)) {
         let read = encoder.read(texts, encoded, shown.is_wanted())?;
         for ((states, trace), text) in read.into_iter().zip(encoded) {

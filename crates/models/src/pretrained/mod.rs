@@ -81,7 +81,7 @@ pub use sampling::sampling;
 pub use searching::{Searching, WritingRules};
 pub use seq2seq::{Seq2SeqModel, Seq2SeqSource, Writing};
 pub use source::{BucketSource, Matrix, Norm, StackSource};
-pub use tokenizer::{Encoding, SpecialIds, Tokenizer};
+pub use tokenizer::{Encoding, Side, SpecialIds, Tokenizer};
 pub use trainable::Trainable;
 pub(crate) use trained::LONGEST;
 pub use trained::PackedText;

@@ -61,6 +61,16 @@ pub struct Encoding {
     pub types: Vec<u32>,
 }
 
+/// An end of a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Side {
+    /// Its start.
+    Left,
+    /// Its end.
+    #[default]
+    Right,
+}
+
 impl Encoding {
     /// The tokens at `places`, in that order.
     #[must_use]
@@ -75,14 +85,26 @@ impl Encoding {
         }
     }
 
-    /// The same cut to at most `most` tokens: those behind the text stay, tokens before them are left out.
+    /// The same cut to at most `most` tokens at one end of the text: the special tokens before and behind it stay, where there is room
+    /// for them.
     #[must_use]
-    pub fn truncated(&self, most: usize) -> Self {
+    pub fn truncated(&self, most: usize, side: Side) -> Self {
         let tokens = self.ids.len();
-        let behind = self.texts.iter().rev().take_while(|text| text.is_none());
-        let ends = behind.count().min(most);
+        let special = |text: &&Option<usize>| text.is_none();
+        let ends = self
+            .texts
+            .iter()
+            .rev()
+            .take_while(special)
+            .count()
+            .min(most);
         let kept = most.min(tokens) - ends;
-        self.select((0..kept).chain(tokens - ends..tokens))
+        let starts = match side {
+            Side::Right => kept,
+            Side::Left => self.texts.iter().take_while(special).count().min(kept),
+        };
+        let last = ends + kept - starts;
+        self.select((0..starts).chain(tokens - last..tokens))
     }
 
     /// The tokens of the first text that stand for any of its bytes `range`.
@@ -117,6 +139,8 @@ pub struct Tokenizer {
     without_text: HashSet<u32>,
     /// How many embeddings its model has, if they are fewer than the tokens.
     rows: OnceLock<usize>,
+    /// Where a text that is too long is cut.
+    truncation_side: Side,
 }
 
 impl Tokenizer {
@@ -182,6 +206,7 @@ impl Tokenizer {
                 ),
             ));
         };
+        let truncation_side = truncation_side(folder, &config, &document)?;
         let read =
             |document: &mut Value| Library::new(document).map_err(|error| damaged(&path, error));
         let library = read(&mut document)?;
@@ -196,6 +221,7 @@ impl Tokenizer {
             special,
             without_text,
             rows: OnceLock::new(),
+            truncation_side,
         })
     }
 
@@ -248,6 +274,7 @@ impl Tokenizer {
             special,
             without_text,
             rows: OnceLock::new(),
+            truncation_side: Side::Right,
         })
     }
 
@@ -284,6 +311,11 @@ impl Tokenizer {
             None => lower_cased.library = library,
         }
         Ok(lower_cased)
+    }
+
+    /// Where a text that is too long for its model is cut.
+    pub fn truncation_side(&self) -> Side {
+        self.truncation_side
     }
 
     /// The ids of tokens with a role.
@@ -572,6 +604,27 @@ fn convert(folder: &Path) -> String {
 
 fn damaged(path: &Path, error: LibraryError) -> PretrainedError {
     PretrainedError::malformed(path, error.to_string())
+}
+
+/// Where a text is cut: what `tokenizer_config.json` says, or else the file of the library `tokenizers`.
+fn truncation_side(
+    folder: &Path,
+    config: &Map<String, Value>,
+    document: &Value,
+) -> Result<Side, PretrainedError> {
+    let key = "truncation_side";
+    let said = [config.get(key), document.pointer("/truncation/direction")];
+    let Some(said) = said.into_iter().flatten().find(|said| !said.is_null()) else {
+        return Ok(Side::Right);
+    };
+    match said.as_str().map(str::to_lowercase).as_deref() {
+        Some("left") => Ok(Side::Left),
+        Some("right") => Ok(Side::Right),
+        _ => Err(PretrainedError::malformed(
+            &folder.join("tokenizer_config.json"),
+            format!("{key} is {said}; expected \"left\" or \"right\""),
+        )),
+    }
 }
 
 /// The special tokens of `tokenizer_config.json` and `special_tokens_map.json` by role, each with its settings if the file has

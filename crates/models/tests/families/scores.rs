@@ -6,8 +6,8 @@ use regard_evaluate::{Conditioning, NextToken};
 use regard_kernels::stack::Point;
 use regard_models::{
     pretrained::{
-        Answers, ContextWindows, Folder, Heads, Input, LanguageModel, TextEncoder, Tokenizer,
-        WordStates, entities, occurrences, sentence_around,
+        Answers, ContextWindows, Encoding, Folder, Heads, Input, LanguageModel, Side, TextEncoder,
+        Tokenizer, WordStates, entities, occurrences, sentence_around,
     },
     scoring::{self, Windows},
 };
@@ -372,20 +372,31 @@ fn words_and_sentences_are_found_in_texts() {
 }
 
 #[test]
-fn a_text_is_cut_before_the_tokens_behind_it() {
+fn a_text_is_cut_between_the_tokens_around_it() {
     let tokenizer = tokenizer();
     let whole = tokenizer.encode("the banks of the river", true).unwrap();
     // [CLS] the bank ##s of the river [SEP]
     assert_eq!(whole.tokens_of(&(4..9)), [2, 3]);
     assert!(whole.tokens_of(&(3..4)).is_empty());
-    assert_eq!(whole.truncated(100), whole);
-    let cut = whole.truncated(4);
-    assert_eq!(
-        cut.ids,
-        [whole.ids[0], whole.ids[1], whole.ids[2], whole.ids[7]]
-    );
-    assert_eq!(whole.truncated(1).ids, [whole.ids[7]]);
-    assert!(whole.truncated(0).ids.is_empty());
+    let kept = |most: usize, side: Side| {
+        // Places in the whole: no two tokens have the same id and word.
+        let cut = whole.truncated(most, side);
+        let of = |text: &Encoding, at: usize| (text.ids[at], text.words[at]);
+        let place = |at: usize| (0..8).find(|&whole_at| of(&whole, whole_at) == of(&cut, at));
+        (0..cut.ids.len()).filter_map(place).collect::<Vec<_>>()
+    };
+    for (most, of_end, of_start) in [
+        (4, vec![0, 1, 2, 7], vec![0, 5, 6, 7]),
+        (2, vec![0, 7], vec![0, 7]),
+        (1, vec![7], vec![7]),
+        (0, vec![], vec![]),
+    ] {
+        assert_eq!(kept(most, Side::Right), of_end);
+        assert_eq!(kept(most, Side::Left), of_start);
+    }
+    for side in [Side::Left, Side::Right] {
+        assert_eq!(whole.truncated(100, side), whole);
+    }
 }
 
 /// Several tokens of bytes make a character; each stands for all of it.

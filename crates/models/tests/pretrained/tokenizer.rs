@@ -1,7 +1,7 @@
 //! Tokenizers of folders.
 
 use proptest::prelude::*;
-use regard_models::pretrained::{SpecialIds, Tokenizer};
+use regard_models::pretrained::{Side, SpecialIds, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::common::{Files, byte_fallback_document, byte_level, byte_level_document};
@@ -218,6 +218,36 @@ fn word_pieces_are_cut_as_bert_does() {
         names(&open().encode("ete 骑骑", false).unwrap().ids),
         "ete 骑 骑"
     );
+}
+
+#[test]
+fn the_side_on_which_texts_are_cut_comes_from_either_file() {
+    let files = word_piece();
+    let open = || Tokenizer::open(files.path());
+    assert_eq!(open().unwrap().truncation_side(), Side::Right);
+    for (said, side) in [("left", Side::Left), ("right", Side::Right)] {
+        files.json("tokenizer_config.json", &json!({"truncation_side": said}));
+        assert_eq!(open().unwrap().truncation_side(), side);
+    }
+    files.json("tokenizer_config.json", &json!({"truncation_side": "both"}));
+    let error = open().unwrap_err().to_string();
+    assert!(
+        error.contains("truncation_side is \"both\"; expected \"left\" or \"right\""),
+        "{error}"
+    );
+
+    let files = Files::new();
+    let mut document = byte_fallback_document();
+    document["truncation"] =
+        json!({"direction": "Left", "max_length": 100, "strategy": "LongestFirst", "stride": 0});
+    files.json("tokenizer.json", &document);
+    let open = || Tokenizer::open(files.path()).unwrap();
+    assert_eq!(open().truncation_side(), Side::Left);
+    files.json(
+        "tokenizer_config.json",
+        &json!({"truncation_side": "right"}),
+    );
+    assert_eq!(open().truncation_side(), Side::Right);
 }
 
 #[test]

@@ -32,7 +32,7 @@ use crate::simd::{self, Kernel, Level, Simd, cleared, fresh, run};
 use crate::threads::{RowsMut, for_each_chunk, rows};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// Numbers whose dropout factors are hashed at once.
 const BLOCK: usize = 256;
@@ -96,19 +96,29 @@ impl Activation {
 }
 
 impl Activated<'_> {
+    /// The same of an input to which the bias has been added.
+    pub(crate) fn unbiased(self) -> Self {
+        Self { bias: None, ..self }
+    }
+
     /// Numbers in a row of the input.
-    fn inputs(&self) -> usize {
+    pub(crate) fn inputs(&self) -> usize {
         self.width.saturating_mul(if self.gated { 2 } else { 1 })
     }
 
-    fn check(&self, x: &[f32], y: usize) -> Result<(), KernelError> {
+    pub(crate) fn check_options(&self) -> Result<(), KernelError> {
         if let Some(mask) = &self.dropout {
             mask.check()?;
         }
-        let inputs = self.inputs();
-        if let Some(bias) = self.bias {
-            check_length("bias", "[inputs]", &[inputs], bias.len())?;
+        match self.bias {
+            Some(bias) => check_length("bias", "[inputs]", &[self.inputs()], bias.len()),
+            None => Ok(()),
         }
+    }
+
+    fn check(&self, x: &[f32], y: usize) -> Result<(), KernelError> {
+        self.check_options()?;
+        let inputs = self.inputs();
         check_length("x", "[rows, inputs]", &[self.rows, inputs], x.len())?;
         check_length("y", "[rows, width]", &[self.rows, self.width], y)
     }
@@ -145,18 +155,29 @@ impl Activated<'_> {
         }
         let inputs = self.inputs();
         let work = |first: usize, y: RowsMut<MaybeUninit<f32>>| {
-            let forward = Forward {
-                spec: self,
-                first,
-                x: &x[first * inputs..],
-                y: cleared(y.data),
-            };
-            run(level, forward);
+            self.forward_rows(level, first, &x[first * inputs..], y.data);
         };
         let items = rows(y, self.width);
         let chunk = (CHUNK / self.width.max(1)).max(1);
         for_each_chunk(items, self.rows, chunk, self.nanoseconds(1.0), &work);
         Ok(())
+    }
+
+    /// The rows from `first` on: `x [.., inputs]`, `y [.., width]`, on the calling thread.
+    pub(crate) fn forward_rows(
+        &self,
+        level: Level,
+        first: usize,
+        x: &[f32],
+        y: &mut [MaybeUninit<f32>],
+    ) {
+        let forward = Forward {
+            spec: self,
+            first,
+            x,
+            y,
+        };
+        run(level, forward);
     }
 
     /// Overwrites `d_x`, of the size of `x`, with the gradient of `x` from that of the output, `d_y [rows, width]`, and `d_bias`
@@ -201,6 +222,7 @@ impl Activated<'_> {
                 x: &x[first * inputs..],
                 d_y: d_y.map(|d_y| &d_y[first * width..]),
                 d_x: d_x.data,
+                y: &mut [],
                 sums: sums.data,
             };
             run(level, backward);
@@ -263,7 +285,7 @@ struct Forward<'a> {
     spec: &'a Activated<'a>,
     first: usize,
     x: &'a [f32],
-    y: &'a mut [f32],
+    y: &'a mut [MaybeUninit<f32>],
 }
 
 impl Kernel for Forward<'_> {
@@ -283,6 +305,7 @@ impl Kernel for Forward<'_> {
                     let number = (self.first + row) * width + first;
                     mask.fill(number, &mut factors[..count]);
                 }
+                let y = cleared(y);
                 let gate = Part::new(spec, x, first, count);
                 let value_part = spec.gated.then(|| Part::new(spec, x, width + first, count));
                 for at in (0..count).step_by(S::LANES) {
@@ -300,16 +323,18 @@ impl Kernel for Forward<'_> {
     }
 }
 
-/// The rows from `first` on.
-struct Backward<'a> {
-    spec: &'a Activated<'a>,
-    first: usize,
-    x: &'a [f32],
+/// The gradient of the rows from `first` on and, if wanted, their output again.
+pub(crate) struct Backward<'a> {
+    pub(crate) spec: &'a Activated<'a>,
+    pub(crate) first: usize,
+    pub(crate) x: &'a [f32],
     /// If it is not in `d_x`.
-    d_y: Option<&'a [f32]>,
-    d_x: &'a mut [f32],
+    pub(crate) d_y: Option<&'a [f32]>,
+    pub(crate) d_x: &'a mut [f32],
+    /// `[rows, width]`; empty if not wanted.
+    pub(crate) y: &'a mut [MaybeUninit<f32>],
     /// `[inputs]`, added to; empty if not wanted.
-    sums: &'a mut [f32],
+    pub(crate) sums: &'a mut [f32],
 }
 
 impl Kernel for Backward<'_> {
@@ -336,18 +361,35 @@ impl Kernel for Backward<'_> {
                     (v, &mut d_v[first..][..count])
                 });
                 let d_y = self.d_y.map(|d_y| &d_y[row * width + first..][..count]);
+                let mut y = match self.y.is_empty() {
+                    true => None,
+                    false => Some(cleared(&mut self.y[row * width + first..][..count])),
+                };
                 for at in (0..count).step_by(S::LANES) {
                     let u = gate.load(s, at);
                     let mut d = s.load_at(d_y.unwrap_or(d_x), at);
-                    if spec.dropout.is_some() {
-                        d = s.mul(d, s.load_at(&factors[..count], at));
-                    }
-                    let slope = slope(s, spec.activation, u);
+                    let factor = match spec.dropout {
+                        Some(_) => s.load_at(&factors[..count], at),
+                        None => s.splat(1.0),
+                    };
+                    d = s.mul(d, factor);
+                    let [value, slope] = with_slope(s, spec.activation, u);
+                    let mut found = value;
                     if let Some((v, d_v)) = &mut of_value {
-                        s.store_at(d_v, at, s.mul(d, value(s, spec.activation, u)));
-                        d = s.mul(d, v.load(s, at));
+                        s.store_at(d_v, at, s.mul(d, value));
+                        let v = v.load(s, at);
+                        d = s.mul(d, v);
+                        found = s.mul(found, v);
                     }
-                    s.store_at(d_x, at, s.mul(d, slope));
+                    let d = match spec.activation {
+                        // Infinity times 0 would be NaN.
+                        Activation::Relu => s.select(below_zero(s, u), s.zero(), d),
+                        _ => s.mul(d, slope),
+                    };
+                    s.store_at(d_x, at, d);
+                    if let Some(y) = &mut y {
+                        s.store_at(y, at, s.mul(found, factor));
+                    }
                 }
                 if !self.sums.is_empty() {
                     let sums = &mut self.sums[first..][..count];
@@ -370,58 +412,53 @@ const QUICK: f32 = 1.702;
 /// `φ(x)`
 #[inline(always)]
 fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
-    if activation == Activation::Relu {
-        return s.max(s.zero(), x);
-    }
-    // Below it the others are 0, while a sigmoid's smallest value times -3e38 would not be.
-    let x = s.max(s.splat(-NEAR), x);
-    match activation {
-        Activation::Relu => x,
-        Activation::Gelu => s.mul(x, normal_below(s, x)),
-        Activation::GeluTanh => {
-            let (doubled, _) = tanh_argument(s, x);
-            s.mul(x, simd::sigmoid(s, doubled))
-        }
-        Activation::Silu => s.mul(x, simd::sigmoid(s, x)),
-        Activation::QuickGelu => s.mul(x, simd::sigmoid(s, s.mul(s.splat(QUICK), x))),
-    }
+    let [value, _] = with_slope(s, activation, x);
+    value
 }
 
-/// `φ'(x)`
+/// `φ(x)` and `φ'(x)`, which share most of their work.
 #[inline(always)]
-fn slope<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
+fn with_slope<S: Simd>(s: S, activation: Activation, x: S::V) -> [S::V; 2] {
     const ROOT_TWO_PI: f32 = 2.506_628_3;
-    let one = s.splat(1.0);
+    // Below it all but ReLU are 0, while a sigmoid's smallest value times -3e38 would not be.
+    let above = s.max(s.splat(-NEAR), x);
     // Infinity times 0 would be NaN.
-    let near = s.min(s.splat(NEAR), s.max(s.splat(-NEAR), x));
+    let near = s.min(s.splat(NEAR), above);
     match activation {
-        // Below the least number above 0; NaN is not, and keeps its gradient.
         Activation::Relu => {
-            let least = s.splat(f32::from_bits(1));
-            s.select(s.greater(least, x), s.zero(), one)
+            let slope = s.select(below_zero(s, x), s.zero(), s.splat(1.0));
+            [s.max(s.zero(), x), slope]
         }
         Activation::Gelu => {
+            let below = normal_below(s, above);
             let exponent = s.mul(half_square(s, near), s.splat(-LOG2_E));
-            let density = simd::exp2(s, exponent);
-            let density = s.mul(density, s.splat(1.0 / ROOT_TWO_PI));
-            s.fma(near, density, normal_below(s, x))
+            let density = s.mul(simd::exp2(s, exponent), s.splat(1.0 / ROOT_TWO_PI));
+            [s.mul(above, below), s.fma(near, density, below)]
         }
         Activation::GeluTanh => {
             let (doubled, slope) = tanh_argument(s, near);
-            let sigmoid = simd::sigmoid(s, doubled);
-            let curve = s.mul(s.mul(near, slope), s.mul(sigmoid, s.sub(one, sigmoid)));
-            s.add(sigmoid, curve)
+            times_sigmoid(s, above, doubled, s.mul(near, slope))
         }
-        Activation::Silu => {
-            let sigmoid = simd::sigmoid(s, near);
-            s.fma(near, s.mul(sigmoid, s.sub(one, sigmoid)), sigmoid)
-        }
+        Activation::Silu => times_sigmoid(s, above, near, near),
         Activation::QuickGelu => {
             let scaled = s.mul(s.splat(QUICK), near);
-            let sigmoid = simd::sigmoid(s, scaled);
-            s.fma(scaled, s.mul(sigmoid, s.sub(one, sigmoid)), sigmoid)
+            times_sigmoid(s, above, scaled, scaled)
         }
     }
+}
+
+/// Where a ReLU lets nothing through: below the least number above 0. NaN is not, and keeps its gradient.
+#[inline(always)]
+fn below_zero<S: Simd>(s: S, x: S::V) -> u32 {
+    s.greater(s.splat(f32::from_bits(1)), x)
+}
+
+/// `x σ(u)` and its slope, for an `x` that is not far below 0: `σ + (x u') σ (1 - σ)`, where the caller has multiplied `x` with `u'`.
+#[inline(always)]
+fn times_sigmoid<S: Simd>(s: S, x: S::V, u: S::V, x_times_slope: S::V) -> [S::V; 2] {
+    let sigmoid = simd::sigmoid(s, u);
+    let curve = s.mul(sigmoid, s.sub(s.splat(1.0), sigmoid));
+    [s.mul(x, sigmoid), s.fma(x_times_slope, curve, sigmoid)]
 }
 
 /// `2u = 2 √(2/π) (x + a x³)`, for which `(1 + tanh u) / 2 = σ(2u)`, and its slope.

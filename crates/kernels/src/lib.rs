@@ -10,6 +10,7 @@
 //! | [`sequence`] | GRU and LSTM layers over whole sequences, forward and backward through time |
 //! | [`matmul`] | products with weights packed once, in 32, 16 or 8 bits; a linear layer's products, forward and backward |
 //! | [`activation`] | activations of a feed-forward network, with a gate or without, forward and backward |
+//! | [`feed_forward`] | the feed-forward network of a Transformer, whose inner numbers stay in a cache, forward and backward |
 //! | [`loss`] | softmax cross-entropy with label smoothing, with its gradient in one pass |
 //! | [`norm`] | layer norm and RMS norm, forward and backward |
 //! | [`convolution`] | convolution of maps with stride, dilation and groups, forward and backward |
@@ -63,6 +64,7 @@ pub mod convolution;
 pub mod dot;
 mod element;
 mod error;
+pub mod feed_forward;
 pub mod gated_scores;
 pub mod loss;
 mod mask;

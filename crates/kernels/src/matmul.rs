@@ -32,6 +32,7 @@ mod stored;
 mod tile;
 mod transposed;
 
+pub(crate) use affine::LARGE;
 pub use affine::{affine, affine_fresh, input_gradient, input_gradient_fresh};
 pub use stored::Storage;
 pub(crate) use tile::Strides;
@@ -52,9 +53,9 @@ use tile::{PANEL, Pack, Product, Sums};
 /// Nanoseconds of packing one number on one thread.
 const PACKING: f64 = 0.3;
 /// Nanoseconds of one multiply-add on one thread.
-const NANOSECONDS: f64 = 0.01;
+pub(crate) const NANOSECONDS: f64 = 0.01;
 /// Tasks for each thread, so that none waits long for the last one.
-const TASKS: usize = 2;
+pub(crate) const TASKS: usize = 2;
 
 /// The right-hand matrix `B [inner, columns]` of many products, packed for the micro-kernel.
 #[derive(Debug, Clone)]
@@ -267,19 +268,20 @@ impl Packed {
     }
 
     /// The columns `first..end` of `C = A B + b`, for `a [rows, inner]`, `c [rows, end - first]` and `bias [columns]`, or an empty
-    /// one. `first` is the first column of a panel.
-    pub(crate) fn affine(
+    /// one. `first` is the first column of a panel. Returns the numbers in `c`, all of which it writes.
+    pub(crate) fn affine<'c>(
         &self,
         a: &[f32],
-        c: &mut [MaybeUninit<f32>],
+        c: &'c mut [MaybeUninit<f32>],
         rows: usize,
         [first, end]: [usize; 2],
         bias: &[f32],
-    ) {
+    ) -> &'c mut [f32] {
+        assert_eq!(c.len(), rows * (end - first), "the room of a product");
         let part = Part {
             a,
             a_row: self.inner,
-            c: Sums::Replace(c),
+            c: Sums::Replace(&mut *c),
             c_row: end - first,
             rows,
             inner: self.inner,
@@ -287,6 +289,8 @@ impl Packed {
             bias: bias.get(first..end).unwrap_or_default(),
         };
         self.run(part, first);
+        // SAFETY: a product writes every column of every row, and `c` holds nothing else.
+        unsafe { c.assume_init_mut() }
     }
 
     /// A product with the columns from `first` on.

@@ -385,10 +385,14 @@ pub(crate) fn chunk_rows(rows: usize, width: usize) -> usize {
 
 /// The sums of all chunks, added in order.
 pub(crate) fn add_chunks(sums: &[f32], to: &mut [f32]) {
-    let width = to.len();
-    for (column, to) in to.iter_mut().enumerate() {
-        let of_chunks = sums.iter().skip(column).step_by(width);
-        *to = of_chunks.map(|&sum| f64::from(sum)).sum::<f64>() as f32;
+    let mut totals = vec![0.0; to.len()];
+    for of_chunk in sums.chunks_exact(to.len().max(1)) {
+        for (total, &sum) in totals.iter_mut().zip(of_chunk) {
+            *total += f64::from(sum);
+        }
+    }
+    for (to, total) in to.iter_mut().zip(totals) {
+        *to = total as f32;
     }
 }
 

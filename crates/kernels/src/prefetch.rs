@@ -79,19 +79,25 @@ impl Prefetch {
     /// Requests the next rows.
     #[inline(always)]
     pub(crate) fn some<S: Simd>(&mut self, s: S) {
-        let Some(&part) = self.parts.get(self.part) else {
-            return;
-        };
-        let end = (self.row + self.each).min(part.rows);
-        for i in self.row..end {
-            let row = part.start.wrapping_add(i * part.stride);
-            for at in (0..part.bytes).step_by(LINE) {
-                s.prefetch(row.wrapping_add(at).cast(), part.write);
+        let mut left = self.each;
+        while left > 0
+            && let Some(&part) = self.parts.get(self.part)
+        {
+            let rows = left.min(part.rows - self.row);
+            let mut row = part.start.wrapping_add(self.row * part.stride);
+            for _ in 0..rows {
+                let mut at = 0;
+                while at < part.bytes {
+                    s.prefetch(row.wrapping_add(at).cast(), part.write);
+                    at += LINE;
+                }
+                row = row.wrapping_add(part.stride);
             }
-        }
-        self.row = end;
-        if end == part.rows {
-            (self.part, self.row) = (self.part + 1, 0);
+            left -= rows;
+            self.row += rows;
+            if self.row == part.rows {
+                (self.part, self.row) = (self.part + 1, 0);
+            }
         }
     }
 }

@@ -276,9 +276,48 @@ impl Tasks {
         (task < self.count).then_some(task)
     }
 
+    /// What a worker takes task by task where it wants to know the next one before it is done, to request what that one reads. With `early`
+    /// the next one is claimed when it is asked for, but for the last ones, so that nobody waits for a busy worker; else it is a guess.
+    pub(crate) fn claims(&self, early: bool) -> Claims<'_> {
+        let last = 4 * rayon::current_num_threads();
+        Claims {
+            tasks: self,
+            late: if early {
+                self.count.saturating_sub(last)
+            } else {
+                0
+            },
+            ahead: None,
+        }
+    }
+
     /// Does not return if the call has been stopped. For the middle of long tasks.
     pub(crate) fn heed_stop(&self) {
         self.stop.heed();
+    }
+}
+
+/// The tasks of a worker: see [`Tasks::claims`].
+pub(crate) struct Claims<'a> {
+    tasks: &'a Tasks,
+    /// The first task after which none is claimed early.
+    late: usize,
+    ahead: Option<usize>,
+}
+
+impl Claims<'_> {
+    /// The next task.
+    pub(crate) fn take(&mut self) -> Option<usize> {
+        self.ahead.take().or_else(|| self.tasks.take())
+    }
+
+    /// The task after `task`, which is the one that was taken last; asked for once.
+    pub(crate) fn after(&mut self, task: usize) -> Option<usize> {
+        if task < self.late {
+            self.ahead = self.tasks.take();
+            return self.ahead;
+        }
+        Some(task + 1).filter(|&next| next < self.tasks.count)
     }
 }
 
@@ -460,6 +499,28 @@ mod tests {
                         .enumerate()
                         .all(|(row, &first)| first == row / chunk * chunk)
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_that_are_claimed_early_are_taken_once() {
+        for early in [false, true] {
+            for count in unless_miri(&[0, 1, 3, 50, 200][..], &[3]) {
+                let pool = rayon::ThreadPoolBuilder::new();
+                let pool = pool.num_threads(3).build().unwrap();
+                let taken: Vec<_> = (0..*count).map(|_| AtomicUsize::new(0)).collect();
+                pool.install(|| {
+                    team(*count, f64::INFINITY, &|tasks| {
+                        let mut claims = tasks.claims(early);
+                        while let Some(task) = claims.take() {
+                            taken[task].fetch_add(1, Relaxed);
+                            let next = claims.after(task);
+                            assert!(next.is_none_or(|next| task < next && next < *count));
+                        }
+                    });
+                });
+                assert!(taken.iter().all(|times| times.load(Relaxed) == 1));
             }
         }
     }

@@ -98,9 +98,14 @@ pub fn recorded<T>(work: impl FnOnce() -> T) -> (T, Record) {
     (given, RECORD.take().unwrap_or_default())
 }
 
+/// Whether reports are kept on this thread ([`recorded`]).
+pub(crate) fn is_recording() -> bool {
+    RECORD.with_borrow(Option::is_some)
+}
+
 /// Reports `value` under `name`; without a recording, it is not computed.
 pub fn report<const D: usize>(name: &'static str, value: impl FnOnce() -> Tensor<D>) {
-    if RECORD.with_borrow(Option::is_none) {
+    if !is_recording() {
         return;
     }
     let data = value().into_data();

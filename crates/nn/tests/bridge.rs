@@ -5,6 +5,7 @@
     reason = "definitions in Burn's own products; nothing is empty here"
 )]
 
+use burn::module::{Module, Param};
 use burn::tensor::{
     Bool, Device, Distribution, Gradients, Int, Tensor, TensorData,
     activation::{log_softmax, sigmoid, softmax},
@@ -16,6 +17,8 @@ use regard_nn::bridge::{
 };
 use regard_nn::dropout::DropoutRng;
 use regard_nn::initialize::Initializer;
+use regard_nn::record::recorded;
+use regard_nn::transformer::{Activation, FeedForward};
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -521,6 +524,68 @@ fn activations_with_a_bias_equal_plain_operations() {
             }
         }
     }
+}
+
+/// Layers of so many rows are one operation, those that are recorded three.
+#[test]
+fn feed_forward_layers_equal_plain_operations() {
+    use Activation::*;
+    let activations = [
+        Relu, Gelu, GeluTanh, Silu, QuickGelu, Reglu, Geglu, GegluTanh, Swiglu,
+    ];
+    for (index, activation) in activations.into_iter().enumerate() {
+        let (bias, dropout) = (index % 2 == 0, [0.0, 0.25, 0.4][index % 3]);
+        let initializer = &mut Initializer::new(1, &device());
+        let mut layer = FeedForward::new(activation, [12, 20], bias, dropout, initializer);
+        let inner = layer.inner.weight.dims()[1];
+        layer.inner.bias = bias.then(|| Param::from_tensor(random(4, [inner])));
+        let run = || {
+            let x = random::<3>(1, [2, 520, 12]).require_grad();
+            let y = layer.forward(x.clone(), &mut DropoutRng::seeded(7));
+            let gradients = (probe(y.clone(), 2) / 100.0).backward();
+            (y, x, gradients)
+        };
+        let (y, x, g) = run();
+        let (plain_y, plain_x, plain_g) = without_kernels(run);
+        assert_close("y", y.clone(), plain_y);
+        assert_gradient("x", (&x, &g), (&plain_x, &plain_g));
+        for of in [&layer.inner, &layer.outer] {
+            let weight = of.weight.val();
+            assert_gradient("weight", (&weight, &g), (&weight, &plain_g));
+            if let Some(bias) = of.bias.as_ref().map(Param::val) {
+                assert_gradient("bias", (&bias, &g), (&bias, &plain_g));
+            }
+        }
+        // What is not asked for changes nothing else.
+        let alone = layer.forward(random(1, [2, 520, 12]), &mut DropoutRng::seeded(7));
+        let alone = (probe(alone, 2) / 100.0).backward();
+        let of_weight = |gradients| numbers(layer.inner.weight.val().grad(gradients).unwrap());
+        assert_eq!(of_weight(&alone), of_weight(&g));
+        let frozen = layer.clone().no_grad();
+        let again = random::<3>(1, [2, 520, 12]).require_grad();
+        let passed = frozen.forward(again.clone(), &mut DropoutRng::seeded(7));
+        let passed = (probe(passed, 2) / 100.0).backward();
+        assert_eq!(
+            numbers(again.grad(&passed).unwrap()),
+            numbers(x.grad(&g).unwrap())
+        );
+        assert!(frozen.inner.weight.val().grad(&passed).is_none());
+        let ((looked, ..), record) = recorded(run);
+        assert_eq!(record.get("activations").count(), 1);
+        assert_close("looked at", looked, y.clone());
+        let untracked = layer.clone().valid();
+        let y_of = |x| untracked.forward(x, &mut DropoutRng::seeded(7));
+        assert_eq!(numbers(y_of(x.inner())), numbers(y), "without gradients");
+    }
+}
+
+#[test]
+#[should_panic(expected = "`first` has shape [12, 21], expected [12, 20]")]
+fn a_layer_whose_products_do_not_fit_is_named() {
+    let initializer = &mut Initializer::new(1, &device());
+    let mut layer = FeedForward::new(Activation::Gelu, [12, 20], true, 0.0, initializer);
+    layer.inner = initializer.linear(12, 21, true);
+    layer.forward(random(1, [2, 520, 12]), &mut DropoutRng::none());
 }
 
 #[test]

@@ -21,7 +21,8 @@ fn normal_below(x: f64) -> f64 {
     0.5 + h / 3.0 * (density(0.0) + inner + density(x))
 }
 
-fn truth(activation: Activation, x: f64) -> f64 {
+/// `φ(x)` in double precision.
+pub(crate) fn truth(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Relu => x.max(0.0),
         Activation::Gelu => x * normal_below(x),

@@ -104,25 +104,15 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
             prefetch: Prefetch::default(),
         };
         let new_head = || Head::new(sizes.dim, sizes.value_dim, width);
-        // The next panel is claimed early, so that its rows can be prefetched meanwhile. Of the last panels, a worker claims
-        // one only when it is free, so that none waits for a busy worker.
-        let late = (self.plan.tasks()).saturating_sub(4 * rayon::current_num_threads());
-        let mut claimed = self.tasks.take();
-        while let Some(index) = claimed {
-            let early = index < late;
-            if early {
-                claimed = self.tasks.take();
-            }
+        let mut claims = self.tasks.claims(true);
+        while let Some(index) = claims.take() {
             let task = self.plan.task(&self.job.attention, sizes, index);
-            let next = if early { claimed } else { Some(index + 1) };
+            let next = claims.after(index);
             self.prefetch_next::<S>(&mut scratch.prefetch, &task, next);
             if scratch.heads.len() < task.heads {
                 scratch.heads.resize_with(task.heads, new_head);
             }
             self.panel(s, &mut scratch, &task);
-            if !early {
-                claimed = self.tasks.take();
-            }
         }
     }
 }
@@ -251,7 +241,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             .reach(task.query, task.queries)
         };
         let own = reach(task);
-        if let Some(next) = next.filter(|&next| next < self.plan.tasks()) {
+        if let Some(next) = next {
             let next = self.plan.task(&self.job.attention, sizes, next);
             let (batch, position) = (next.sequence.batch, next.sequence.first_query + next.query);
             for head in next.head..next.head + next.heads {
@@ -260,9 +250,11 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             }
             let reach = reach(&next);
             let key_head = |task: &Task| task.head / (sizes.heads / sizes.key_heads);
+            // Of another key head its first tile, of the same one what this panel does not read.
             let same = (task.index, key_head(task)) == (next.index, key_head(&next));
-            let new = reach.start..own.start.min(reach.start + TILE);
-            if same && !new.is_empty() {
+            let end = if same { own.start } else { reach.end };
+            let new = reach.start..end.min(reach.start + TILE);
+            if !new.is_empty() {
                 let first = next.sequence.first_key + new.start;
                 let key = Rows::new(&self.key, batch, key_head(&next), first);
                 prefetch.add(key.start, new.len(), key.stride, sizes.dim, false);

@@ -59,11 +59,21 @@ pub(super) fn pack<'a, S: Simd>(
             }
             for i in 0..S::LANES {
                 let from = &row(first + i.min(inside - 1))[column..column + columns];
-                square[i * S::LANES..][..columns].copy_from_slice(from);
+                match columns == S::LANES {
+                    true => s.store(&mut square[i * S::LANES..], s.load(from)),
+                    false => square[i * S::LANES..][..columns].copy_from_slice(from),
+                }
             }
-            for c in 0..columns {
-                for i in 0..S::LANES {
-                    panel[(column + c) * width + first + i] = square[i * S::LANES + c];
+            let to = &mut panel[column * width + first..];
+            if columns == S::LANES {
+                assert!(to.len() >= (S::LANES - 1) * width + S::LANES);
+                // SAFETY: the square has as many lines as lanes; the panel's lines were counted above.
+                unsafe { s.transpose(square.as_ptr(), S::LANES, to.as_mut_ptr(), width) };
+                continue;
+            }
+            for (c, line) in to.chunks_mut(width).enumerate().take(columns) {
+                for (i, x) in line[..S::LANES].iter_mut().enumerate() {
+                    *x = square[i * S::LANES + c];
                 }
             }
         }

@@ -22,7 +22,7 @@ use crate::{
 /// Rows of a task, for which the weights are read once; and at most, where they are beyond the L2 cache.
 const ROWS: [usize; 2] = [64, 256];
 /// More numbers than these are beyond the L2 cache.
-const LARGE: usize = 1 << 19;
+pub(crate) const LARGE: usize = 1 << 19;
 
 /// `y = x weight + bias`: `x [rows, inputs]`, `weight [inputs, outputs]`, `bias [outputs]`, `y [rows, outputs]`.
 ///

@@ -612,19 +612,26 @@ fn truncation_side(
     config: &Map<String, Value>,
     document: &Value,
 ) -> Result<Side, PretrainedError> {
-    let key = "truncation_side";
-    let said = [config.get(key), document.pointer("/truncation/direction")];
-    let Some(said) = said.into_iter().flatten().find(|said| !said.is_null()) else {
-        return Ok(Side::Right);
-    };
-    match said.as_str().map(str::to_lowercase).as_deref() {
-        Some("left") => Ok(Side::Left),
-        Some("right") => Ok(Side::Right),
-        _ => Err(PretrainedError::malformed(
-            &folder.join("tokenizer_config.json"),
-            format!("{key} is {said}; expected \"left\" or \"right\""),
-        )),
+    let of_config = ("tokenizer_config.json", "truncation_side");
+    let of_document = ("tokenizer.json", "truncation.direction");
+    let said = [
+        (of_config, config.get("truncation_side")),
+        (of_document, document.pointer("/truncation/direction")),
+    ];
+    for ((file, key), said) in said {
+        let Some(said) = said.filter(|said| !said.is_null()) else {
+            continue;
+        };
+        return match said.as_str().map(str::to_lowercase).as_deref() {
+            Some("left") => Ok(Side::Left),
+            Some("right") => Ok(Side::Right),
+            _ => Err(PretrainedError::malformed(
+                &folder.join(file),
+                format!("{key} is {said}; expected \"left\" or \"right\""),
+            )),
+        };
     }
+    Ok(Side::Right)
 }
 
 /// The special tokens of `tokenizer_config.json` and `special_tokens_map.json` by role, each with its settings if the file has

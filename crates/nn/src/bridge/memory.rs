@@ -63,11 +63,31 @@ pub(super) unsafe fn written<E>(
     length: usize,
     write: impl FnOnce(&mut [MaybeUninit<f32>]) -> Result<(), E>,
 ) -> Result<Vec<f32>, E> {
-    let mut numbers = Vec::with_capacity(length);
-    write(&mut numbers.spare_capacity_mut()[..length])?;
-    // SAFETY: the capacity is at least `length`, and the caller vouches that all numbers have been written.
-    unsafe { numbers.set_len(length) };
-    Ok(numbers)
+    let only = |[room]: [Option<&mut [_]>; 1]| write(room.unwrap_or_default());
+    // SAFETY: the caller vouches for it.
+    let [numbers] = unsafe { all_written([Some(length)], only) }?;
+    Ok(numbers.unwrap_or_default())
+}
+
+/// [`written`] for several pieces of memory, of which those without a length are not there.
+///
+/// # Safety
+/// Where `write` succeeds, it has written every number of every piece.
+pub(super) unsafe fn all_written<E, const N: usize>(
+    lengths: [Option<usize>; N],
+    write: impl FnOnce([Option<&mut [MaybeUninit<f32>]>; N]) -> Result<(), E>,
+) -> Result<[Option<Vec<f32>>; N], E> {
+    let mut pieces = lengths.map(|length| Some((length?, Vec::with_capacity(length?))));
+    write(pieces.each_mut().map(|piece| {
+        let (length, numbers) = piece.as_mut()?;
+        Some(&mut numbers.spare_capacity_mut()[..*length])
+    }))?;
+    Ok(pieces.map(|piece| {
+        let (length, mut numbers) = piece?;
+        // SAFETY: the capacity is at least `length`, and the caller vouches that all numbers have been written.
+        unsafe { numbers.set_len(length) };
+        Some(numbers)
+    }))
 }
 
 /// `[length]` numbers: `fill(first, part)` writes all numbers of the part that begins with number `first`.

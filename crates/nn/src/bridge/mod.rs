@@ -19,6 +19,7 @@
 //! | [`transposed`] | nothing: two axes exchanged, at once |
 //! | [`sigmoid`](sigmoid()) | nothing on the CPU; on cards an exponential function, a sum and a reciprocal |
 //! | [`activate`] | activation, gate and dropout between products |
+//! | `feed_forward`, behind [`FeedForward`](crate::transformer::FeedForward) | the same with both products, of many rows |
 //! | [`relu_dropout`], [`add_dropout`] | bias, ReLU, dropout and residual sum between products |
 //! | [`cross_entropy`], [`cross_entropy_mean`] | softmax, label smoothing, loss and its gradient |
 //! | [`output_cross_entropy_mean`] | the same with the output layer, whose logits are never kept whole |
@@ -56,6 +57,7 @@ mod early;
 mod embedding;
 mod empty;
 mod exponential;
+mod feed_forward;
 #[cfg(feature = "kernels")]
 mod fused;
 #[cfg(not(feature = "kernels"))]
@@ -91,6 +93,7 @@ pub use embedding::embed;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub(crate) use exponential::exp;
 pub use exponential::sigmoid;
+pub(crate) use feed_forward::{Between, feed_forward, feeds_forward};
 pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use layout::transposed;

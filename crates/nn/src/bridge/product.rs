@@ -19,7 +19,7 @@ const NARROW: usize = 512;
 /// Rows from which on the kernel of gradients of weights is worth its packing.
 const LONG: usize = 256;
 /// Rows from which on the kernels of products with weights are worth the packing of these.
-const MANY: usize = 1024;
+pub(super) const MANY: usize = 1024;
 /// Numbers that a product without a bias sums from which on our kernel is no slower than gemm, and up to a tenth faster
 /// (`docs/experiments.md`). With a bias it always is: gemm adds to what is there, so that the output is written, read and written again.
 const DEEP: usize = 512;

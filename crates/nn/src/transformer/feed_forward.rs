@@ -26,11 +26,13 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bridge::{ActivationKind, activate, linear, relu_dropout},
+    bridge::{
+        ActivationKind, Between, activate, feed_forward, feeds_forward, linear, relu_dropout,
+    },
     dropout::DropoutRng,
     heads::glorot,
     initialize::Initializer,
-    record::report,
+    record::{is_recording, report},
 };
 
 /// The activation between the two products: `φ`, and whether it is a gate.
@@ -144,8 +146,19 @@ impl FeedForward {
         x: Tensor<3>,
         noise: &mut DropoutRng,
     ) -> (Tensor<3>, Option<Tensor<1>>) {
-        let x = linear(x, self.inner.weight.val(), None);
-        let bias = self.inner.bias.as_ref().map(Param::val);
+        let [first, second] = [&self.inner, &self.outer].map(|layer| layer.weight.val());
+        let [bias, last_bias] =
+            [&self.inner, &self.outer].map(|it| it.bias.as_ref().map(Param::val));
+        if feeds_forward(&x) && !is_recording() {
+            let between = Between {
+                activation: self.activation.kind(),
+                gated: self.activation.is_gated(),
+                dropout: self.dropout,
+            };
+            let y = feed_forward(x, [first, second], bias, between, noise);
+            return (y, last_bias);
+        }
+        let x = linear(x, first, None);
         let activated = match self.activation {
             Activation::Relu => relu_dropout(x, bias, self.dropout, noise),
             other => {
@@ -154,7 +167,6 @@ impl FeedForward {
             }
         };
         report("activations", || activated.clone());
-        let y = linear(activated, self.outer.weight.val(), None);
-        (y, self.outer.bias.as_ref().map(Param::val))
+        (linear(activated, second, None), last_bias)
     }
 }

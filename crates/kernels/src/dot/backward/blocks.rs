@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::{
     mask::TILE_KEYS,
+    prefetch::Prefetch,
     simd::{Kernel, Simd, axpy, exp2},
 };
 
@@ -35,6 +36,7 @@ pub(super) struct WeightBlock<'a> {
     pub(super) scores: Option<(&'a [f32], f32, &'a [f32])>,
     /// `[keys rounded up to 16, width]`
     pub(super) weights: &'a mut [f32],
+    pub(super) prefetch: &'a mut Prefetch,
 }
 
 /// Writes weights, `R` keys at a time; hidden ones are 0.
@@ -62,6 +64,7 @@ impl<const R: usize, const V: usize> Kernel for WeightKernel<'_, R, V> {
         assert!(block.query.len() >= block.dim * width && offset + V * S::LANES <= width);
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
+            block.prefetch.some(s);
             let last = segment.keys - row - 1;
             let key: [*const f32; R] =
                 std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
@@ -122,6 +125,7 @@ pub(super) struct GradientBlock<'a> {
     pub(super) weights: &'a [f32],
     /// `[keys rounded up to 16, width]`
     pub(super) gradients: &'a mut [f32],
+    pub(super) prefetch: &'a mut Prefetch,
 }
 
 /// Writes score gradients, `R` keys at a time; those of hidden keys are 0.
@@ -140,6 +144,7 @@ impl<const R: usize, const V: usize> Kernel for GradientKernel<'_, R, V> {
         assert!(block.weights.len() >= segment.keys.next_multiple_of(R) * width);
         assert!(block.gradients.len() >= segment.keys.next_multiple_of(R) * width);
         for row in (0..segment.keys).step_by(R) {
+            block.prefetch.some(s);
             let last = segment.keys - row - 1;
             let value: [*const f32; R] =
                 std::array::from_fn(|r| block.value.from(row + r.min(last)).start);

@@ -3,6 +3,7 @@
 use crate::{
     element::{Element, Kind},
     mask::TILE_KEYS,
+    prefetch::Prefetch,
     problem::{Attention, Sizes},
     simd::{Buffer, Simd},
 };
@@ -13,7 +14,7 @@ use super::{
 };
 
 /// Keys whose weights and gradients are held at once.
-const TILE: usize = 128;
+pub(super) const TILE: usize = 128;
 /// Segments in a tile.
 const SEGMENTS: usize = TILE / TILE_KEYS;
 
@@ -48,6 +49,7 @@ pub(super) struct Scratch {
     pub(super) keys: Buffer,
     pub(super) values: Buffer,
     pub(super) wide: Buffer,
+    pub(super) prefetch: Prefetch,
 }
 
 impl Scratch {
@@ -84,6 +86,7 @@ impl Scratch {
             keys: Buffer::new(copies(stored, TILE, sizes.dim)),
             values: Buffer::new(copies(stored, TILE, sizes.value_dim)),
             wide: Buffer::new(copies(any, width, sizes.dim.max(sizes.value_dim))),
+            prefetch: Prefetch::default(),
         }
     }
 }

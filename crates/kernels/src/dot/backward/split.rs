@@ -61,6 +61,15 @@ pub(super) struct Split {
     pub(super) part: usize,
 }
 
+impl Split {
+    /// The sequences and key heads that it goes through.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (usize, usize)> {
+        let key_heads = self.key_heads.clone();
+        (self.sequences.clone())
+            .flat_map(move |index| key_heads.clone().map(move |head| (index, head)))
+    }
+}
+
 impl Splits {
     /// The cut of a call, with the shape of the bias whose gradient is asked for.
     pub(super) fn new(attention: &Attention, sizes: &Sizes, bias: Option<[usize; 4]>) -> Self {
@@ -94,6 +103,11 @@ impl Splits {
     /// Outputs of `dK` and `dV`: the gradients themselves and copies.
     pub(super) fn outputs(&self) -> usize {
         if self.by_keys { 1 } else { self.parts }
+    }
+
+    /// Among how many parts the keys of a panel are divided.
+    pub(super) fn parts_of_keys(&self) -> usize {
+        if self.by_keys { self.parts } else { 1 }
     }
 
     /// Whether `part` sets the rows of its keys to 0 before it adds to them.

@@ -5,6 +5,7 @@
 use crate::{
     element::{Element, Kind},
     mask::{TILE_KEYS, Visible},
+    prefetch::Prefetch,
     simd::{Kernel, Simd},
     threads::Tasks,
     view::SharedRows,
@@ -23,7 +24,7 @@ use super::{
     fetch::is_finite,
     options,
     ordered::{Ordered, Turn},
-    scratch::Scratch,
+    scratch::{Scratch, TILE},
     split::{self, Destination, Splits},
 };
 
@@ -50,7 +51,9 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
         let mut scratch = Scratch::new::<S, T, O>(&self.job.attention, &self.job.sizes);
-        while let Some(task) = self.tasks.take() {
+        // None is claimed early where tasks wait for others.
+        let mut claims = self.tasks.claims(!self.splits.by_keys);
+        while let Some(task) = claims.take() {
             let split = self.splits.split(task);
             let mut part = Part {
                 index: split.part,
@@ -59,17 +62,24 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
                     .by_keys
                     .then(|| self.ordered.of(task, split.part)),
             };
-            for index in split.sequences.clone() {
-                for key_head in split.key_heads.clone() {
-                    self.key_head(s, &mut scratch, &mut part, index, key_head);
-                }
+            let mut heads = split.heads().peekable();
+            while let Some((index, key_head)) = heads.next() {
+                let following = || match heads.peek() {
+                    Some(&head) => Some((head, split.part)),
+                    None => {
+                        let next = self.splits.split(claims.after(task)?);
+                        Some((next.heads().next()?, next.part))
+                    }
+                };
+                self.key_head(s, &mut scratch, &mut part, index, key_head, following);
             }
         }
     }
 }
 
 impl<T: Element, O: Element> Worker<'_, T, O> {
-    /// One part of the work for one key head of one sequence.
+    /// One part of the work for one key head of one sequence. `following` gives the sequence and key head that come next, and their part;
+    /// it is asked when the last panel begins.
     #[inline(always)]
     fn key_head<S: Simd>(
         &self,
@@ -78,6 +88,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         part: &mut Part,
         index: usize,
         key_head: usize,
+        mut following: impl FnMut() -> Option<((usize, usize), usize)>,
     ) {
         let (job, sizes) = (self.job, &self.job.sizes);
         let sequence = job.attention.sequence(sizes, index);
@@ -101,22 +112,88 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                 let to = to.rows(part.index, sequence.batch, key_head, sequence.first_key);
                 for j in keys.clone() {
                     // SAFETY: the gradients were checked; this part alone has the rows of these keys.
-                    unsafe { to.from(j).row(dim) }.fill(0.0);
+                    let row = unsafe { to.from(j).row(dim) };
+                    for at in (0..dim).step_by(S::LANES) {
+                        s.store_at(row, at, s.zero());
+                    }
                 }
             }
         }
         let group = sizes.heads / sizes.key_heads;
-        for head in key_head * group..(key_head + 1) * group {
+        let heads = key_head * group..(key_head + 1) * group;
+        for head in heads.clone() {
             let mut sink = 0.0;
-            let panels = self.plan.panels_of(&sequence, index, head);
-            let (first, step) = self.splits.panels(part.index);
-            for task in panels.skip(first).step_by(step) {
-                let task = self.plan.task(&job.attention, sizes, task);
+            let mut panels = self.panels(index, head, part.index).peekable();
+            while let Some(task) = panels.next() {
+                let next = match (panels.peek(), head + 1 < heads.end) {
+                    (Some(&next), _) => Some((next, part.index)),
+                    (None, true) => {
+                        let next = self.panels(index, head + 1, part.index).next();
+                        next.map(|next| (next, part.index))
+                    }
+                    (None, false) => following().and_then(|((index, key_head), part)| {
+                        Some((self.panels(index, key_head * group, part).next()?, part))
+                    }),
+                };
+                self.prefetch_next::<S>(&mut scratch.prefetch, &task, next);
                 sink += self.panel(s, scratch, &task, key_head, part);
             }
             // SAFETY: the rows were made for the call; this task alone has this one.
             unsafe { self.sink_rows.row_mut(index, head, part.index)[0] = sink };
         }
+    }
+
+    /// The panels of a head that a part goes through.
+    #[inline(always)]
+    fn panels(&self, index: usize, head: usize, part: usize) -> impl Iterator<Item = Task> {
+        let (attention, sizes) = (&self.job.attention, &self.job.sizes);
+        let panels = (self.plan).panels_of(&attention.sequence(sizes, index), index, head);
+        let (first, step) = self.splits.panels(part);
+        let panels = panels.skip(first).step_by(step);
+        panels.map(|panel| self.plan.task(attention, sizes, panel))
+    }
+
+    /// Plans prefetches of the rows of queries that this panel will write, and of what the next one, of some part, will read and write
+    /// first.
+    #[inline(always)]
+    fn prefetch_next<S: Simd>(
+        &self,
+        prefetch: &mut Prefetch,
+        task: &Task,
+        next: Option<(Task, usize)>,
+    ) {
+        let (inputs, attention, sizes) = (self.inputs, &self.job.attention, &self.job.sizes);
+        let (dim, value_dim) = (sizes.dim, sizes.value_dim);
+        let key_head = |task: &Task| (task.index, task.head / (sizes.heads / sizes.key_heads));
+        let position = |task: &Task| task.sequence.first_query + task.query;
+        prefetch.clear();
+        let (to, stride) = (self.d_query).start(task.sequence.batch, task.head, position(task));
+        prefetch.add(to, task.queries, stride, dim, true);
+        if let Some((next, part)) = next {
+            let batch = next.sequence.batch;
+            let keys = self.splits.keys(part, 0..next.sequence.keys).next();
+            if let Some(keys) = keys.filter(|_| key_head(task) != key_head(&next)) {
+                let ((_, head), count) = (key_head(&next), keys.len().min(TILE));
+                let first = next.sequence.first_key + keys.start;
+                let key = Rows::new(&inputs.key, batch, head, first);
+                let value = Rows::new(&inputs.value, batch, head, first);
+                prefetch.add(key.start, count, key.stride, dim, false);
+                prefetch.add(value.start, count, value.stride, value_dim, false);
+                for (to, dim) in [(&self.d_key, dim), (&self.d_value, value_dim)] {
+                    let to = to.rows(part, batch, head, first);
+                    prefetch.add(to.start, count, to.stride, dim, true);
+                }
+            }
+            let query = Rows::new(&inputs.query, batch, next.head, position(&next));
+            prefetch.add(query.start, next.queries, query.stride, dim, false);
+            for rows in [&inputs.d_output, &inputs.output] {
+                let rows = Rows::new(rows, batch, next.head, position(&next));
+                prefetch.add(rows.start, next.queries, rows.stride, value_dim, false);
+            }
+        }
+        let visible = Visible::new(attention, sizes, &task.sequence, task.index, task.head);
+        let keys = visible.reach(task.query, task.queries).len() / self.splits.parts_of_keys();
+        prefetch.spread(2 * keys / if S::LANES == 16 { 8 } else { 4 });
     }
 
     /// The gradients of one panel, as far as this part computes them. Returns this part of the sink's
@@ -267,6 +344,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             segment,
             scores: (!job.modified).then_some((&*scratch.base, job.factor, &*scratch.minus_log)),
             weights: &mut scratch.weights[lines.clone()],
+            prefetch: &mut scratch.prefetch,
         };
         match vectors {
             3 => s.outline(WeightKernel::<R, 3>(block)),
@@ -290,6 +368,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             minus_delta: (!raw).then_some(&*scratch.minus_delta),
             weights: &scratch.weights[lines.clone()],
             gradients: &mut scratch.gradients[lines.clone()],
+            prefetch: &mut scratch.prefetch,
         };
         match vectors {
             3 => s.outline(GradientKernel::<R, 3>(block)),

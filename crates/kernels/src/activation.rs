@@ -372,23 +372,18 @@ impl Kernel for Backward<'_> {
                         Some(_) => s.load_at(&factors[..count], at),
                         None => s.splat(1.0),
                     };
-                    d = s.mul(d, factor);
-                    let [value, slope] = with_slope(s, spec.activation, u);
-                    let mut found = value;
-                    if let Some((v, d_v)) = &mut of_value {
-                        s.store_at(d_v, at, s.mul(d, value));
-                        let v = v.load(s, at);
-                        d = s.mul(d, v);
-                        found = s.mul(found, v);
-                    }
-                    let d = match spec.activation {
-                        // Infinity times 0 would be NaN.
-                        Activation::Relu => s.select(below_zero(s, u), s.zero(), d),
-                        _ => s.mul(d, slope),
+                    let v = match &of_value {
+                        Some((v, _)) => v.load(s, at),
+                        None => s.splat(1.0),
                     };
-                    s.store_at(d_x, at, d);
+                    d = s.mul(d, factor);
+                    let [value, d_u] = with_gradient(s, spec.activation, u, s.mul(d, v));
+                    s.store_at(d_x, at, d_u);
+                    if let Some((_, d_v)) = &mut of_value {
+                        s.store_at(d_v, at, s.mul(d, value));
+                    }
                     if let Some(y) = &mut y {
-                        s.store_at(y, at, s.mul(found, factor));
+                        s.store_at(y, at, s.mul(s.mul(value, v), factor));
                     }
                 }
                 if !self.sums.is_empty() {
@@ -412,22 +407,23 @@ const QUICK: f32 = 1.702;
 /// `φ(x)`
 #[inline(always)]
 fn value<S: Simd>(s: S, activation: Activation, x: S::V) -> S::V {
-    let [value, _] = with_slope(s, activation, x);
+    let [value, _] = with_gradient(s, activation, x, s.zero());
     value
 }
 
-/// `φ(x)` and `φ'(x)`, which share most of their work.
+/// `φ(x)` and `d φ'(x)`, which share most of their work.
 #[inline(always)]
-fn with_slope<S: Simd>(s: S, activation: Activation, x: S::V) -> [S::V; 2] {
+fn with_gradient<S: Simd>(s: S, activation: Activation, x: S::V, d: S::V) -> [S::V; 2] {
     const ROOT_TWO_PI: f32 = 2.506_628_3;
     // Below it all but ReLU are 0, while a sigmoid's smallest value times -3e38 would not be.
     let above = s.max(s.splat(-NEAR), x);
     // Infinity times 0 would be NaN.
     let near = s.min(s.splat(NEAR), above);
-    match activation {
+    let [value, slope] = match activation {
+        // Below the least number above 0 nothing comes back, not even infinity; NaN is not below it, and keeps its gradient.
         Activation::Relu => {
-            let slope = s.select(below_zero(s, x), s.zero(), s.splat(1.0));
-            [s.max(s.zero(), x), slope]
+            let below = s.greater(s.splat(f32::from_bits(1)), x);
+            return [s.max(s.zero(), x), s.select(below, s.zero(), d)];
         }
         Activation::Gelu => {
             let below = normal_below(s, above);
@@ -444,13 +440,8 @@ fn with_slope<S: Simd>(s: S, activation: Activation, x: S::V) -> [S::V; 2] {
             let scaled = s.mul(s.splat(QUICK), near);
             times_sigmoid(s, above, scaled, scaled)
         }
-    }
-}
-
-/// Where a ReLU lets nothing through: below the least number above 0. NaN is not, and keeps its gradient.
-#[inline(always)]
-fn below_zero<S: Simd>(s: S, x: S::V) -> u32 {
-    s.greater(s.splat(f32::from_bits(1)), x)
+    };
+    [value, s.mul(d, slope)]
 }
 
 /// `x σ(u)` and its slope, for an `x` that is not far below 0: `σ + (x u') σ (1 - σ)`, where the caller has multiplied `x` with `u'`.

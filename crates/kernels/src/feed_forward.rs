@@ -48,6 +48,7 @@ const UNIT: usize = 32;
 /// Units of a block, at least and at most, where there are several.
 const UNITS: [usize; 2] = [2, 8];
 
+/// The name and the shape of `u` in errors.
 const U: (&str, &str) = ("u", "[rows, inner]");
 
 /// Sizes, weights and options of a feed-forward network.
@@ -257,11 +258,11 @@ impl FeedForward<'_> {
             )
         });
         let summed = if d_bias.is_some() { inner } else { 0 };
-        let units = spec.rows.div_ceil(UNIT);
+        let (units, of_block) = (spec.rows.div_ceil(UNIT), self.units());
         let mut sums = vec![0.0; units * summed];
         let work = |unit: usize, ([d_x, d_u, a], sums): ([Option<Fresh>; 3], RowsMut<f32>)| {
             let start = unit * UNIT;
-            let count = (spec.rows - start).min(self.units() * UNIT);
+            let count = (spec.rows - start).min(of_block * UNIT);
             let (u, d_y) = (
                 &u[start * inner..],
                 &d_y[start * outputs..][..count * outputs],
@@ -296,7 +297,7 @@ impl FeedForward<'_> {
         let cut = |to: Option<_>, width: usize| to.map(|to| rows(to, UNIT * width));
         let items = [cut(d_x, inputs), cut(d_u, inner), cut(a, spec.width)];
         let items = (items, rows(&mut sums, summed));
-        for_each_chunk(items, units, self.units(), self.nanoseconds(), &work);
+        for_each_chunk(items, units, of_block, self.nanoseconds(), &work);
         if let Some(d_bias) = d_bias {
             add_chunks(&sums, d_bias);
         }

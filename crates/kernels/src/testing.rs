@@ -20,6 +20,11 @@ pub(crate) fn unless_miri<T>(usual: T, small: T) -> T {
     if cfg!(miri) { small } else { usual }
 }
 
+/// The bits of each number.
+pub(crate) fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
 /// The same numbers in double precision.
 pub(crate) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{on_every_pool, random, unless_miri};
 
-const ALL: [Activation; 5] = [
+pub(crate) const ALL: [Activation; 5] = [
     Activation::Relu,
     Activation::Gelu,
     Activation::GeluTanh,

@@ -2,23 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    activation::{Activation, tests::truth},
+    activation::{
+        Activation,
+        tests::{ALL, truth},
+    },
     matmul::{Write, affine, input_gradient, weight_gradient},
     pointwise::{DropoutMask, Part},
-    testing::{on_every_pool, random, unless_miri, wide},
+    testing::{bits, on_every_pool, random, unless_miri, wide},
 };
-
-const ALL: [Activation; 5] = [
-    Activation::Relu,
-    Activation::Gelu,
-    Activation::GeluTanh,
-    Activation::Silu,
-    Activation::QuickGelu,
-];
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
-}
 
 /// `y`, `u` and all gradients are those of a product, an activation and a product one after the other: to the last bit, on every level and
 /// pool, whatever else is wanted.

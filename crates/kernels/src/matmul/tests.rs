@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::simd::fresh;
-use crate::testing::{assert_close, on_every_pool, random, unless_miri, wide};
+use crate::testing::{assert_close, bits, on_every_pool, random, unless_miri, wide};
 
 /// `A B` by plain loops, in any precision.
 fn naive<T: crate::reference::Real>(
@@ -27,10 +27,6 @@ fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..rows * columns)
         .map(|at| x[at % rows * columns + at / rows])
         .collect()
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Inner index, columns.

@@ -16,14 +16,6 @@ use super::{
 };
 use crate::dropout::DropoutRng;
 
-/// `φ`, whether it acts on a gate, and the probability of dropout.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Between {
-    pub(crate) activation: Activation,
-    pub(crate) gated: bool,
-    pub(crate) dropout: f64,
-}
-
 /// Whether [`feed_forward`] accepts `x`, and is worth it: it packs the weights for each call.
 pub(crate) fn feeds_forward<const D: usize>(x: &Tensor<D>) -> bool {
     let rows = x.dims()[..D - 1].iter().product::<usize>();
@@ -31,20 +23,22 @@ pub(crate) fn feeds_forward<const D: usize>(x: &Tensor<D>) -> bool {
 }
 
 /// `dropout(φ(x W₁ + b₁)) W₂` of `x [.., inputs]`, with `W₁ [inputs, width]`, or with a gate `[inputs, 2 width]`, `b₁` as long as a row of
-/// `W₁`, and `W₂ [width, outputs]`. Dropout is drawn from `noise`.
+/// `W₁`, and `W₂ [width, outputs]`. Dropout is drawn from `noise` with `probability`. (Shazeer 2020)
 ///
 /// # Panics
-/// If the shapes do not fit together, or the probability is not in `[0, 1)`.
+/// If the shapes do not fit together, or `probability` is not in `[0, 1)`.
 pub(crate) fn feed_forward<const D: usize>(
+    activation: Activation,
+    gated: bool,
     x: Tensor<D>,
     [first, second]: [Tensor<2>; 2],
     bias: Option<Tensor<1>>,
-    between: Between,
+    probability: f64,
     noise: &mut DropoutRng,
 ) -> Tensor<D> {
     let mut shape = x.dims();
     let [[inputs, inner], [width, outputs]] = [first.dims(), second.dims()];
-    let expected = if between.gated { 2 * width } else { width };
+    let expected = if gated { 2 * width } else { width };
     assert!(
         shape[D - 1] == inputs,
         "`x` has shape {shape:?}, expected {inputs} as its last size, the rows of the weight"
@@ -54,10 +48,11 @@ pub(crate) fn feed_forward<const D: usize>(
         expect_dims("bias", bias.dims(), [inner]);
     }
     shape[D - 1] = width;
-    let dropout = noise.draw(between.dropout, &shape);
+    let dropout = noise.draw(probability, &shape);
     shape[D - 1] = outputs;
     let operation = Operator {
-        between,
+        activation,
+        gated,
         dropout,
         sizes: [inputs, width, outputs],
         shape: shape.into(),
@@ -70,7 +65,8 @@ pub(crate) fn feed_forward<const D: usize>(
 
 #[derive(Debug)]
 struct Operator {
-    between: Between,
+    activation: Activation,
+    gated: bool,
     dropout: Option<DropoutMask>,
     /// `[inputs, width, outputs]`
     sizes: [usize; 3],
@@ -84,8 +80,8 @@ impl Operator {
         let [from, width, outputs] = self.sizes;
         let (_, rows) = self.shape.split_last().expect("the output has a last size");
         let activated = Activated {
-            activation: self.between.activation,
-            gated: self.between.gated,
+            activation: self.activation,
+            gated: self.gated,
             rows: rows.iter().product(),
             width,
             bias: inputs.get(3).map(numbers),
@@ -102,7 +98,7 @@ impl Operator {
 
     /// Numbers in a row of what the first product gives.
     fn inner(&self) -> usize {
-        self.sizes[1] * if self.between.gated { 2 } else { 1 }
+        self.sizes[1] * if self.gated { 2 } else { 1 }
     }
 }
 

@@ -93,7 +93,7 @@ pub use embedding::embed;
 pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub(crate) use exponential::exp;
 pub use exponential::sigmoid;
-pub(crate) use feed_forward::{Between, feed_forward, feeds_forward};
+pub(crate) use feed_forward::{feed_forward, feeds_forward};
 pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use layout::transposed;

@@ -26,9 +26,7 @@ use burn::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    bridge::{
-        ActivationKind, Between, activate, feed_forward, feeds_forward, linear, relu_dropout,
-    },
+    bridge::{ActivationKind, activate, feed_forward, feeds_forward, linear, relu_dropout},
     dropout::DropoutRng,
     heads::glorot,
     initialize::Initializer,
@@ -149,22 +147,16 @@ impl FeedForward {
         let [first, second] = [&self.inner, &self.outer].map(|layer| layer.weight.val());
         let [bias, last_bias] =
             [&self.inner, &self.outer].map(|it| it.bias.as_ref().map(Param::val));
+        let (kind, gated) = (self.activation.kind(), self.activation.is_gated());
         if feeds_forward(&x) && !is_recording() {
-            let between = Between {
-                activation: self.activation.kind(),
-                gated: self.activation.is_gated(),
-                dropout: self.dropout,
-            };
-            let y = feed_forward(x, [first, second], bias, between, noise);
+            let weights = [first, second];
+            let y = feed_forward(kind, gated, x, weights, bias, self.dropout, noise);
             return (y, last_bias);
         }
         let x = linear(x, first, None);
         let activated = match self.activation {
             Activation::Relu => relu_dropout(x, bias, self.dropout, noise),
-            other => {
-                let (kind, gated) = (other.kind(), other.is_gated());
-                activate(kind, gated, x, bias, self.dropout, noise)
-            }
+            _ => activate(kind, gated, x, bias, self.dropout, noise),
         };
         report("activations", || activated.clone());
         (linear(activated, second, None), last_bias)

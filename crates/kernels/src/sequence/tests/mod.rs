@@ -14,7 +14,9 @@ use crate::KernelError;
 use crate::operation::{Fields, Operation, Shape, backward_at, forward_at};
 use crate::reference::Real;
 use crate::simd::Level;
-use crate::testing::{assert_close, difference, on_every_pool, probe, random, unless_miri, wide};
+use crate::testing::{
+    assert_close, bits, difference, on_every_pool, probe, random, unless_miri, wide,
+};
 
 /// Which dimension of a tensor is the batch row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,10 +154,6 @@ fn check<D: Described>(case: &D, inputs: &[Vec<f32>]) {
             );
         }
     }
-}
-
-fn bits(x: &[f32]) -> Vec<u32> {
-    x.iter().map(|x| x.to_bits()).collect()
 }
 
 /// Compares the tape with central differences, at a few places of every input.

@@ -95,7 +95,6 @@ fn a_prompt_in_parts_has_the_bits_of_the_whole() {
     }
 }
 
-/// An observer that refuses in the middle of a pass leaves the state as it was.
 /// Helpers share its products: a flag that stops other kernels does not end it on the way.
 #[test]
 fn a_pass_is_not_stopped() {
@@ -111,6 +110,7 @@ fn a_pass_is_not_stopped() {
     assert_eq!(pool.install(|| stoppable(stop, pass)), Ok(pass()));
 }
 
+/// An observer that refuses in the middle of a pass leaves the state as it was.
 #[test]
 fn a_pass_that_fails_leaves_the_state() {
     struct Refuses(usize);

@@ -2,7 +2,9 @@
 //!
 //! A recurrent step multiplies a few dozen rows with the same weights again and again, so the
 //! weights are packed **once** ([`Packed`]) into panels that one micro-kernel reads front to back;
-//! every product after that allocates nothing and starts no thread ([`Packed::multiply`]). The
+//! a product after that starts no thread ([`Packed::multiply`]). It allocates nothing with panels of
+//! `f32`; with those of another [`Storage`], room for a widened panel from 16 rows on, or, where
+//! bfloat16 is multiplied in pairs, for the rows of `A` rounded to bfloat16. The
 //! other half of training, `C (+)= Aᵀ B` over all steps and rows at once, which is every weight
 //! gradient, is [`weight_gradient`] (inside this crate `transposed_product`).
 //!
@@ -123,6 +125,16 @@ impl Packed {
         inner: usize,
         columns: usize,
     ) -> Self {
+        // No numbers: the size beside a 0 may be more than could be counted.
+        if inner == 0 || columns == 0 {
+            let panels = Panels::F32(vec![]);
+            return Self {
+                inner,
+                columns,
+                level,
+                panels,
+            };
+        }
         let lanes = lanes(level);
         let mut panels = vec![0.0; inner * columns.next_multiple_of(lanes)];
         let panel = PANEL * lanes;
@@ -180,14 +192,14 @@ impl Packed {
     ///
     /// # Errors
     /// [`KernelError`] if there is no such column, `values` has another length, or a number is beyond the largest of the storage
-    /// (half precision: 65,504; 8 bits: 127 times that).
+    /// (half precision: 65,504; 8 bits: 127 times that), or is NaN, which 8 bits cannot hold.
     pub fn set_column(&mut self, index: usize, values: &[f32]) -> Result<(), KernelError> {
         check_length("values", "[inner]", &[self.inner], values.len())?;
         let place = self.place(index)?;
-        let largest = values.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-        let holds = largest <= self.panels.largest();
-        let expected = "numbers that the storage can hold";
-        check_value("values", expected, f64::from(largest), holds)?;
+        if let Some(&value) = values.iter().find(|&&value| !self.panels.holds(value)) {
+            let expected = "numbers that the storage can hold";
+            check_value("values", expected, f64::from(value), false)?;
+        }
         self.panels.set_column(values, place);
         Ok(())
     }

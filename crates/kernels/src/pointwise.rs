@@ -5,7 +5,7 @@
 //! ```text
 //! relu      y = m ∘ max(x + b, 0)          ẋ = m ∘ ẏ where y > 0
 //! add_to    y = residual + m ∘ (x + b)     ẋ = m ∘ ẏ,  residual's gradient is ẏ (add_residual: in the place of x)
-//! dropout   y = m ∘ x                      ẋ = m ∘ ẏ
+//! dropout   y = m ∘ (x + b)                ẋ = m ∘ ẏ
 //! backward of a bias: ḃ = Σ_rows ẋ
 //! ```
 //! ```text

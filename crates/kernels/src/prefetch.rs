@@ -52,7 +52,8 @@ impl Prefetch {
         self.parts.push(Part {
             start: start.cast(),
             rows,
-            stride: stride * size_of::<T>(),
+            // That of a single row may be any number.
+            stride: stride.wrapping_mul(size_of::<T>()),
             bytes: numbers * size_of::<T>(),
             write,
         });
@@ -99,5 +100,34 @@ impl Prefetch {
                 (self.part, self.row) = (self.part + 1, 0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::{Kernel, Level, run};
+
+    struct Next<'a>(&'a mut Prefetch);
+
+    impl Kernel for Next<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn call<S: Simd>(self, s: S) {
+            self.0.some(s);
+        }
+    }
+
+    #[test]
+    fn a_single_row_may_have_any_stride() {
+        let (numbers, mut prefetch) = ([0.0f32; 16], Prefetch::default());
+        for stride in [0, 16, usize::MAX] {
+            prefetch.add(numbers.as_ptr(), 1, stride, 16, false);
+        }
+        prefetch.spread(2);
+        run(Level::current(), Next(&mut prefetch));
+        assert!(prefetch.has_rows(), "two of three rows");
+        run(Level::current(), Next(&mut prefetch));
+        assert!(!prefetch.has_rows());
     }
 }

@@ -9,6 +9,7 @@
 //! ```text
 //! y[t, u] = Σ over the four places (a, b) of share[t, a] share[u, b] x[a, b]        ẋ[a, b] = Σ over t, u of share[t, a] share[u, b] ẏ[t, u]
 //! ```
+//! A place whose share is 0 has no influence, even where its number is infinite or NaN.
 //!
 //! ```
 //! use regard_kernels::resize::Resize;
@@ -119,11 +120,15 @@ impl Resize {
                 let high = &map[line.high * width..][..width];
                 let line_shares = line.shares();
                 for (y, column) in y.iter_mut().zip(&columns) {
+                    let part = |number: f32, across: f32, down: f32| match across * down == 0.0 {
+                        true => -0.0, // changes no sum, whatever the number is
+                        false => number * across * down,
+                    };
                     let between = |line: &[f32], share: f32| {
                         let [first, second] = column.shares();
                         [
-                            line[column.low] * first * share,
-                            line[column.high] * second * share,
+                            part(line[column.low], first, share),
+                            part(line[column.high], second, share),
                         ]
                     };
                     let [first, second] = line_shares;
@@ -153,11 +158,14 @@ impl Resize {
             let d_y = d_y[first * of_y..][..of_y].chunks_exact(out_width);
             for (d_y, line) in d_y.zip(&lines) {
                 for (&d, column) in d_y.iter().zip(&columns) {
-                    let [first, second] = column.shares();
-                    for (line, share) in [line.low, line.high].into_iter().zip(line.shares()) {
+                    for (line, down) in [line.low, line.high].into_iter().zip(line.shares()) {
                         let to = &mut part.data[line * width..][..width];
-                        to[column.low] += d * first * share;
-                        to[column.high] += d * second * share;
+                        let places = [column.low, column.high].into_iter();
+                        for (at, across) in places.zip(column.shares()) {
+                            if across * down != 0.0 {
+                                to[at] += d * across * down;
+                            }
+                        }
                     }
                 }
             }

@@ -51,6 +51,54 @@ fn wrong_sizes_are_refused_by_name() {
     assert!(absurd.forward(&[0.0; 4], &mut []).is_err());
 }
 
+#[test]
+fn a_place_without_a_share_has_no_influence() {
+    let line = |size, output, align_corners| Resize {
+        maps: 1,
+        size: [1, size],
+        output: [1, output],
+        align_corners,
+    };
+    let column = |resize: Resize| Resize {
+        size: [resize.size[1], 1],
+        output: [resize.output[1], 1],
+        ..resize
+    };
+    let same = [1.0, f32::INFINITY, 2.0, f32::NAN];
+    for (resize, x, right) in [
+        (line(4, 4, false), &same[..], &same[..]),
+        (line(4, 4, true), &same, &same),
+        // Every other place.
+        (
+            line(5, 3, true),
+            &[1.0, f32::NAN, 2.0, f32::NAN, 3.0],
+            &[1.0, 2.0, 3.0],
+        ),
+        (
+            line(2, 3, true),
+            &[1.0, f32::INFINITY],
+            &[1.0, f32::INFINITY, f32::INFINITY],
+        ),
+    ] {
+        for resize in [resize, column(resize)] {
+            let mut y = vec![7.0; right.len()];
+            resize.forward(x, &mut y).unwrap();
+            // The first NaN is as good as any other.
+            let text = |x: &[f32]| format!("{x:?}");
+            assert_eq!(text(&y), text(right), "{resize:?}");
+        }
+    }
+    for resize in [line(4, 4, false), column(line(4, 4, true))] {
+        let mut d_x = [7.0; 4];
+        resize.backward(&same, &mut d_x).unwrap();
+        assert_eq!(format!("{d_x:?}"), format!("{same:?}"), "{resize:?}");
+    }
+    let mut d_x = [7.0; 5];
+    let d_y = [1.0, f32::INFINITY, 2.0];
+    line(5, 3, true).backward(&d_y, &mut d_x).unwrap();
+    assert_eq!(d_x, [1.0, 0.0, f32::INFINITY, 0.0, 2.0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(unless_miri(150, 2)))]
 

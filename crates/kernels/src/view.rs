@@ -15,6 +15,8 @@
 //! assert_eq!(length_first.strides, [60, 5, 15]);
 //! ```
 
+use std::ops::Range;
+
 use crate::error::KernelError;
 
 /// A slice seen as `[batch, heads, length, dim]`. It is checked when a kernel is called with it.
@@ -59,7 +61,7 @@ impl<'a, T> View<'a, T> {
         match heads {
             1 => self,
             _ => Self {
-                data: (self.data.get(head * self.strides[1]..)).unwrap_or_default(),
+                data: (self.data.get(head.saturating_mul(self.strides[1])..)).unwrap_or_default(),
                 shape: [batch, 1, rows, columns],
                 ..self
             },
@@ -220,11 +222,29 @@ impl<T> SharedRows<'_, T> {
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub(crate) unsafe fn row_mut(&self, batch: usize, head: usize, position: usize) -> &mut [T] {
+        // SAFETY: as the caller vouches.
+        unsafe { self.part_mut(batch, head, position, 0..self.shape[3]) }
+    }
+
+    /// The numbers `columns` of that row.
+    ///
+    /// # Safety
+    /// The view was checked ([`ViewMut::check`]), and no other reference to one of these numbers is alive.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    pub(crate) unsafe fn part_mut(
+        &self,
+        batch: usize,
+        head: usize,
+        position: usize,
+        columns: Range<usize>,
+    ) -> &mut [T] {
         assert!(batch < self.shape[0] && head < self.shape[1] && position < self.shape[2]);
+        assert!(columns.start <= columns.end && columns.end <= self.shape[3]);
         let at = batch * self.strides[0] + head * self.strides[1] + position * self.strides[2];
-        // SAFETY: the position is inside the shape, whose every row the check found inside the slice and
-        // disjoint from all others; the caller holds no second reference to it.
-        unsafe { std::slice::from_raw_parts_mut(self.data.add(at), self.shape[3]) }
+        // SAFETY: the position and the columns are inside the shape, whose every row the check found inside the slice
+        // and disjoint from all others; the caller holds no second reference to these numbers.
+        unsafe { std::slice::from_raw_parts_mut(self.data.add(at + columns.start), columns.len()) }
     }
 }
 
@@ -260,6 +280,15 @@ mod tests {
         assert!(view.check("key").is_err());
         view.shape = [0, usize::MAX, 1, 1];
         assert!(view.check("key").is_ok());
+    }
+
+    #[test]
+    fn a_head_that_is_not_there_is_empty() {
+        let numbers = [0.0f32; 24];
+        let view = View::heads_first(&numbers, [1, 2, 3, 4]);
+        for head in [3, usize::MAX / 12 + 1, usize::MAX] {
+            assert!(view.of_head(head).data.is_empty(), "{head}");
+        }
     }
 
     #[test]

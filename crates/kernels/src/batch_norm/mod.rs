@@ -13,7 +13,9 @@
 //!                                                                          cache from the first pass to the last
 //! ```
 //! Kept for the backward pass: `x`, `y` (if there is a ReLU of a sum with a residual) and two numbers a channel. Sums are taken in `f32`
-//! in blocks of 512 whose sums are added in `f64`, in the order of the batch: the same bits on any number of threads.
+//! in blocks of 512 whose sums are added in `f64`, or all in `f64` where a block of a map is beyond the largest `f32`, in the order of the
+//! batch: the same bits on any number of threads. A variance is an `f32`: that of a channel whose numbers are 1.8e19 and more from their
+//! mean is infinite, and `x̂` is 0; squares of differences below 1.1e-19 lose precision, those below 2.6e-23 are 0.
 //!
 //! ```
 //! use regard_kernels::batch_norm::BatchNorm;
@@ -333,12 +335,7 @@ impl Kernel for Forward<'_, '_> {
                 let count = (norm.batch * norm.positions).max(1) as f64;
                 let mut sum = 0.0;
                 for map in maps() {
-                    sum += simd::sum_f64(
-                        s,
-                        map,
-                        #[inline(always)]
-                        |x| x,
-                    );
+                    sum += simd::sum(s, map);
                 }
                 let mean = (sum / count) as f32;
                 let mut squares = 0.0;
@@ -387,7 +384,7 @@ fn sum_of_squares<S: Simd>(s: S, x: &[f32], mean: f32) -> f64 {
         #[inline(always)]
         |at, count| {
             let difference = s.sub(load(s, x, at, count), load(s, &[mean; 16], 0, count));
-            [s.mul(difference, difference)]
+            [[difference; 2]]
         },
     );
     sum
@@ -402,12 +399,13 @@ fn load<S: Simd>(s: S, from: &[f32], at: usize, count: usize) -> S::V {
     }
 }
 
-/// Sums over `length` numbers of what `f(at, count)` gives for a vector of `count` of them, in blocks of `f32` added in `f64`.
+/// Sums over `length` numbers of the products of two that `f(at, count)` gives for a vector of `count` of them, in blocks of `f32` added
+/// in `f64`; all in `f64` where a block is beyond the largest `f32`.
 #[inline(always)]
 fn sums<S: Simd, const N: usize>(
     s: S,
     length: usize,
-    f: impl Fn(usize, usize) -> [S::V; N],
+    f: impl Fn(usize, usize) -> [[S::V; 2]; N],
 ) -> [f64; N] {
     let mut totals = [0.0; N];
     for first in (0..length).step_by(BLOCK) {
@@ -419,8 +417,8 @@ fn sums<S: Simd, const N: usize>(
             for sums in [&mut even, &mut odd] {
                 if at < end {
                     let of = f(at, S::LANES.min(end - at));
-                    for (sum, x) in sums.iter_mut().zip(of) {
-                        *sum = s.add(*sum, x);
+                    for (sum, [a, b]) in sums.iter_mut().zip(of) {
+                        *sum = s.add(*sum, s.mul(a, b));
                     }
                     at += S::LANES;
                 }
@@ -428,6 +426,20 @@ fn sums<S: Simd, const N: usize>(
         }
         for (n, total) in totals.iter_mut().enumerate() {
             *total += f64::from(s.reduce_add(s.add(even[n], odd[n])));
+        }
+    }
+    if totals.iter().all(|total| total.is_finite()) {
+        return totals;
+    }
+    let mut totals = [0.0; N];
+    for at in (0..length).step_by(S::LANES) {
+        for (total, factors) in totals.iter_mut().zip(f(at, S::LANES.min(length - at))) {
+            let mut lanes = [[0.0; 16]; 2];
+            for (lanes, factor) in lanes.iter_mut().zip(factors) {
+                s.store(lanes, factor);
+            }
+            let [a, b] = lanes.map(|lanes| lanes.map(f64::from));
+            *total += a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         }
     }
     totals
@@ -507,7 +519,7 @@ impl Kernel for Backward<'_, '_> {
                 |at, count| {
                     let g = gate.pass(s, load(s, d, at, count), load(s, of, at, count));
                     let x = s.sub(load(s, x, at, count), s.splat(mean));
-                    [s.mul(g, x), g]
+                    [[g, x], [g, s.splat(1.0)]]
                 },
             );
             along += of_map;

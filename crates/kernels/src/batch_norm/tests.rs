@@ -272,6 +272,59 @@ fn no_maps_are_a_batch_and_wrong_lengths_are_refused() {
     ));
 }
 
+/// Squares and products of a block that are more than an `f32` can hold, of a variance that it can.
+#[test]
+fn large_numbers_are_normalised() {
+    for (large, count) in [(1e19f32, 1000), (1.8e19, 1000), (1.8e19, 20)] {
+        let x: Vec<f32> = (0..count)
+            .map(|at| if at % 2 == 0 { large } else { -large })
+            .collect();
+        let norm = BatchNorm {
+            batch: 1,
+            channels: 1,
+            positions: count,
+            weight: &[1.0],
+            bias: &[0.0],
+            epsilon: 0.0,
+            relu: false,
+        };
+        for &level in Level::available() {
+            let mut y = vec![f32::NAN; count];
+            let moments = norm
+                .forward_on(level, &x, None, None, fresh(&mut y))
+                .unwrap();
+            let variance = f64::from(moments.variance[0]);
+            assert!((variance / f64::from(large).powi(2) - 1.0).abs() < 1e-6);
+            let right = y.iter().zip(&x).all(|(y, x)| (y - x.signum()).abs() < 1e-6);
+            assert!(right, "{level:?} {large} {count}");
+            let saved = Saved {
+                x: &x,
+                y: &[],
+                moments: &moments,
+                of_batch: true,
+            };
+            let mut d = x.iter().map(|x| x.signum() * 1e20).collect::<Vec<_>>();
+            let (mut weight, mut bias) = ([f32::NAN], [f32::NAN]);
+            let mut gradients = Gradients {
+                input: &mut d,
+                residual: None,
+                weight: &mut weight,
+                bias: &mut bias,
+            };
+            norm.backward_on(level, &saved, &mut gradients).unwrap();
+            let right = count as f32 * 1e20;
+            assert!(
+                (weight[0] / right - 1.0).abs() < 1e-6 && bias == [0.0],
+                "{weight:?} {bias:?}"
+            );
+            assert!(
+                d.iter().all(|d| d.abs() < 1e-5),
+                "{level:?} {large} {count}"
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(unless_miri(24, 1)))]
 

@@ -1,6 +1,13 @@
 //! `O += V P`: a tile's weighted values added to the output panel, a block of dims in registers.
+//!
+//! ```text
+//! tile of keys:  | run | hidden | run | run |      runs of keys that follow one another, seen by the same vectors
+//!                   └──── T ─────>└────>└──> O     each goes on from the sum of the run before; the total is added to O
+//! ```
+//! So where a tile's runs begin and end, which the masks of all queries of the panel decide, has no influence on the rounding
+//! of any of them.
 
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Buffer, Kernel, Simd};
 
 use super::{
     micro::{Factor, outline},
@@ -19,12 +26,73 @@ pub(super) fn add_context<S: Simd, F: Factor>(s: S, run: Context<F>, vectors: us
     }
 }
 
-/// Adds `keys` weighted values to the output panel.
+/// Where the sums of a tile's runs go: to `output` at once if there is only one, else to `tile`, `[value_dim, width]` each.
+pub(super) struct Totals<'a> {
+    pub(super) output: &'a mut Buffer,
+    pub(super) tile: &'a mut Buffer,
+    several: bool,
+}
+
+impl<'a> Totals<'a> {
+    /// For the next tile.
+    #[inline(always)]
+    pub(super) fn new(output: &'a mut Buffer, tile: &'a mut Buffer, segments: &[Segment]) -> Self {
+        let several = run_of(segments).len() < segments.len();
+        if several {
+            tile.fill(0.0);
+        }
+        Self {
+            output,
+            tile,
+            several,
+        }
+    }
+
+    /// The sums that the next run is added to, and whether it goes on from them.
+    #[inline(always)]
+    pub(super) fn next(&mut self) -> (&mut [f32], bool) {
+        match self.several {
+            true => (self.tile, true),
+            false => (self.output, false),
+        }
+    }
+
+    /// Adds those of the tile to the output.
+    #[inline(always)]
+    pub(super) fn finish<S: Simd>(self, s: S) {
+        if self.several {
+            let totals = self.output.chunks_exact_mut(S::LANES);
+            for (to, sum) in totals.zip(self.tile.chunks_exact(S::LANES)) {
+                let total = s.add(s.load(to), s.load(sum));
+                s.store(to, total);
+            }
+        }
+    }
+}
+
+/// The first segments whose keys follow one another and are seen by the same vectors. Hidden keys have a weight of 0, so these can
+/// be read together.
+#[inline(always)]
+pub(super) fn run_of(segments: &[Segment]) -> &[Segment] {
+    let Some(first) = segments.first() else {
+        return segments;
+    };
+    let (mut keys, mut count) = (first.keys, 1);
+    while count < segments.len() && segments[count].follows(first, keys) {
+        keys += segments[count].keys;
+        count += 1;
+    }
+    &segments[..count]
+}
+
+/// Adds `keys` weighted values to the sums.
 pub(super) struct Context<'a, F = f32> {
     /// `[keys, width]`
     pub(super) weights: &'a [f32],
     /// `[value_dim, width]`
-    pub(super) output: &'a mut [f32],
+    pub(super) sums: &'a mut [f32],
+    /// Whether they are added one by one to what is there, and not first to each other.
+    pub(super) goes_on: bool,
     pub(super) value: Rows<F>,
     /// Keys, or pairs of them.
     pub(super) keys: usize,
@@ -32,7 +100,7 @@ pub(super) struct Context<'a, F = f32> {
     pub(super) first: usize,
 }
 
-pub(super) struct ContextKernel<'a, F, const V: usize>(pub(super) Context<'a, F>);
+struct ContextKernel<'a, F, const V: usize>(Context<'a, F>);
 
 impl<F: Factor, const V: usize> Kernel for ContextKernel<'_, F, V> {
     type Output = ();
@@ -67,25 +135,37 @@ fn context_block<S: Simd, F: Factor, const R: usize, const V: usize>(
 ) {
     let width = width::<S>();
     let offset = run.first * S::LANES;
-    assert!(run.weights.len() >= run.keys * width && run.output.len() >= (dim + R) * width);
+    assert!(run.weights.len() >= run.keys * width && offset + V * S::LANES <= width);
+    let to = run.sums[dim * width..][..R * width]
+        .as_mut_ptr()
+        .wrapping_add(offset);
     let columns: [*const F; R] =
         std::array::from_fn(|r| run.value.start.wrapping_add(F::PER_LANE * (dim + r)));
+    let mut acc = [[s.zero(); V]; R];
+    if run.goes_on {
+        for (r, row) in acc.iter_mut().enumerate() {
+            for (v, x) in row.iter_mut().enumerate() {
+                // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
+                *x = unsafe { s.load_from(to.add(r * width + v * S::LANES)) };
+            }
+        }
+    }
     // SAFETY: the tile has `keys` lines; the values are `keys` rows of a checked view, of which
     // `dim + R` numbers are read.
     let acc = unsafe {
         let weights = run.weights.as_ptr().add(offset);
-        F::product::<S, R, V>(s, run.keys, weights, width, columns, run.value.stride)
+        F::add_product::<S, R, V>(s, acc, run.keys, weights, width, columns, run.value.stride)
     };
-    let to = run.output[dim * width..][..R * width]
-        .as_mut_ptr()
-        .wrapping_add(offset);
-    assert!(offset + V * S::LANES <= width);
     for (r, row) in acc.iter().enumerate() {
         for (v, &x) in row.iter().enumerate() {
-            // SAFETY: the slice has `R` lines of `width` numbers, the vector lies in one.
+            // SAFETY: as above.
             unsafe {
                 let to = to.add(r * width + v * S::LANES);
-                s.store_to(to, s.add(s.load_from(to), x));
+                let total = match run.goes_on {
+                    true => x,
+                    false => s.add(s.load_from(to), x),
+                };
+                s.store_to(to, total);
             }
         }
     }
@@ -97,7 +177,9 @@ pub(super) fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment])
     let width = width::<S>();
     for dim in 0..run.value_dim {
         for v in run.first..segments[0].end {
-            let mut sum = s.zero();
+            let to = &mut run.sums[dim * width + v * S::LANES..];
+            let before = s.load(to);
+            let mut sum = if run.goes_on { before } else { s.zero() };
             let mut row = 0;
             for segment in segments {
                 for j in 0..segment.keys {
@@ -109,8 +191,7 @@ pub(super) fn careful_context<S: Simd>(s: S, run: Context, segments: &[Segment])
                     row += 1;
                 }
             }
-            let to = &mut run.output[dim * width + v * S::LANES..];
-            let total = s.add(s.load(to), sum);
+            let total = if run.goes_on { sum } else { s.add(before, sum) };
             s.store(to, total);
         }
     }

@@ -16,8 +16,9 @@
 //!
 //! `m` is not the running maximum. It is raised only when the weights of 8 keys sum to more than 256, which hardly happens
 //! after the first tile; the sums so far are then rescaled. The first score that a query sees sets its `m`. A lane is raised by
-//! its own scores alone, so no query has an influence on the rounding of another. The output of each tile is summed separately
-//! and then added to the total: the error of such a blocked sum is below that of adding one key after the other.
+//! its own scores alone. The output of each tile is summed separately and then added to the total: the error of such a blocked
+//! sum is below that of adding one key after the other. Tiles lie at fixed keys, whatever is hidden, so no query has an influence
+//! on the rounding of another, neither by its numbers nor by what it sees.
 //!
 //! The mask is evaluated for segments of 16 keys. Vectors of queries that see no key of a segment are left out, segments that
 //! no query sees are skipped, and lanes are set to `-∞` only in vectors that see a part of a segment.
@@ -43,7 +44,7 @@ use crate::{
 
 use super::{
     Job,
-    context::{Context, add_context, careful_context},
+    context::{Context, Totals, add_context, careful_context, run_of},
     micro::{Factor, outline},
     pairs::{CarefulContext, PackWeights},
     panel::{pack, width},
@@ -69,7 +70,7 @@ pub(super) struct Worker<'a, T, O> {
     pub(super) value: View<'a, T>,
     pub(super) plan: &'a Plan,
     pub(super) output: SharedRows<'a, O>,
-    /// `[batch, heads, queries, 1]`
+    /// `[batch, heads, queries, 3]`
     pub(super) lse: Option<SharedRows<'a, f32>>,
     pub(super) tasks: &'a Tasks,
 }
@@ -91,6 +92,7 @@ impl<T: Element, O: Element> Kernel for Worker<'_, T, O> {
         let mut scratch = Scratch {
             heads: Vec::new(),
             weights: Buffer::new(TILE * width),
+            totals: Buffer::new(sizes.value_dim * width),
             bias: Buffer::new(match self.job.attention.has_bias() {
                 true => (TILE + TILE_KEYS) * width,
                 false => 0,
@@ -147,10 +149,14 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let mut partial = false;
         let start = range.start / TILE_KEYS * TILE_KEYS;
         // Starts at a key after which `m` hardly needs to be raised: under ALiBi, whose scores rise towards a query's own
-        // position, at that position; else at the first key that all queries see, since each lane's first key sets its `m`.
+        // position, at that position; else at the first key that all queries of a whole panel see, since each lane's first key
+        // sets its `m`. How many queries there are has no influence: it would change their rounding.
         let middle = match job.attention.alibi {
             Some(_) => (task.query as i64 + job.shift(task)).max(0) as usize,
-            None => near_all.start.next_multiple_of(TILE_KEYS),
+            None => {
+                let of_all = visible.near_all(task.query, width::<S>());
+                of_all.start.next_multiple_of(TILE_KEYS)
+            }
         };
         let middle = (middle / TILE_KEYS * TILE_KEYS).clamp(start, range.end.max(start));
         for part in [middle..range.end, start..middle] {
@@ -302,21 +308,17 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             );
         }
         let (width, value_dim) = (width::<S>(), sizes.value_dim);
-        let segments = scratch.tile.segments();
-        let mut first = 0;
-        while first < segments.len() {
-            // Hidden keys have a weight of 0, so contiguous segments can be read together.
-            let segment = &segments[first];
-            let (mut keys, mut end) = (segment.keys, first + 1);
-            while end < segments.len() && segments[end].follows(segment, keys) {
-                keys += segments[end].keys;
-                end += 1;
-            }
+        let mut segments = scratch.tile.segments();
+        let output = &mut scratch.heads[member].output;
+        let mut totals = Totals::new(output, &mut scratch.totals, segments);
+        while let Some(segment) = segments.first() {
+            let run = run_of(segments);
+            segments = &segments[run.len()..];
+            let keys = run.iter().map(|segment| segment.keys).sum();
             let value = value.from(segment.key);
             let live = segment.first..segment.end;
             let rows = segment.row * width..(segment.row + keys) * width;
-            let run = &segments[first..end];
-            first = end;
+            let (sums, goes_on) = totals.next();
             if self.pairs(s) {
                 let value = value.cast::<bf16>();
                 // SAFETY: the run's keys are rows of a checked view.
@@ -330,7 +332,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                 outline::<S, bf16, _>(s, pack);
                 let context = Context {
                     weights,
-                    output: &mut scratch.heads[member].output,
+                    sums,
+                    goes_on,
                     value,
                     keys: keys.div_ceil(2),
                     value_dim,
@@ -351,7 +354,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             let value = unsafe { value.widen(s, keys, value_dim, &mut scratch.wide) };
             let context = Context {
                 weights: &scratch.weights[rows],
-                output: &mut scratch.heads[member].output,
+                sums,
+                goes_on,
                 value,
                 keys,
                 value_dim,
@@ -363,6 +367,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                 add_context(s, context, live.len());
             }
         }
+        totals.finish(s);
     }
 
     /// Weights of the segment `index`, whose first key is row 0 of `key`.

@@ -1,7 +1,7 @@
 //! The micro-kernel: a block of up to 8 rows by 3 vectors held in registers.
 //!
 //! ```text
-//! acc[r][v] = Σ_k b_r[k · step] · a[k · width + v]        r < ROWS, v < VECTORS
+//! acc[r][v] += Σ_k b_r[k · step] · a[k · width + v]       r < ROWS, v < VECTORS
 //!
 //!            a: [depth, width], rows in the lanes
 //!            | v0 | v1 | v2 |
@@ -18,11 +18,10 @@ use crate::{
     simd::{Kernel, Simd},
 };
 
-/// The sum above.
+/// The sum above, from 0 on.
 ///
 /// # Safety
-/// `a` has `depth` lines `width` apart with `VECTORS` vectors each; `b[r]` can be read at
-/// `k · step` for every `k < depth`.
+/// As [`add_product`].
 #[inline(always)]
 pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
     s: S,
@@ -32,7 +31,25 @@ pub(super) unsafe fn product<S: Simd, const R: usize, const V: usize>(
     b: [*const f32; R],
     step: usize,
 ) -> [[S::V; V]; R] {
-    let mut acc = [[s.zero(); V]; R];
+    // SAFETY: guaranteed by the caller.
+    unsafe { add_product::<S, R, V>(s, [[s.zero(); V]; R], depth, a, width, b, step) }
+}
+
+/// The sum above, from `acc` on.
+///
+/// # Safety
+/// `a` has `depth` lines `width` apart with `VECTORS` vectors each; `b[r]` can be read at
+/// `k · step` for every `k < depth`.
+#[inline(always)]
+unsafe fn add_product<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    mut acc: [[S::V; V]; R],
+    depth: usize,
+    a: *const f32,
+    width: usize,
+    b: [*const f32; R],
+    step: usize,
+) -> [[S::V; V]; R] {
     for k in 0..depth {
         // SAFETY: the caller vouches for line `k` of `a` and number `k` of each `b`.
         unsafe {
@@ -59,12 +76,13 @@ pub(super) trait Factor: Element {
     /// Numbers in a lane.
     const PER_LANE: usize;
 
-    /// [`product`] of lanes that hold [`Self::PER_LANE`] numbers; `step` counts numbers.
+    /// [`product`] of lanes that hold [`Self::PER_LANE`] numbers, from `acc` on; `step` counts numbers.
     ///
     /// # Safety
-    /// As [`product`]; for bfloat16, inside a kernel that [`Simd::outline_pairs`] runs.
-    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+    /// As [`add_product`]; for bfloat16, inside a kernel that [`Simd::outline_pairs`] runs.
+    unsafe fn add_product<S: Simd, const R: usize, const V: usize>(
         s: S,
+        acc: [[S::V; V]; R],
         depth: usize,
         a: *const f32,
         width: usize,
@@ -77,8 +95,9 @@ impl Factor for f32 {
     const PER_LANE: usize = 1;
 
     #[inline(always)]
-    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+    unsafe fn add_product<S: Simd, const R: usize, const V: usize>(
         s: S,
+        acc: [[S::V; V]; R],
         depth: usize,
         a: *const f32,
         width: usize,
@@ -86,7 +105,7 @@ impl Factor for f32 {
         step: usize,
     ) -> [[S::V; V]; R] {
         // SAFETY: guaranteed by the caller.
-        unsafe { product::<S, R, V>(s, depth, a, width, b, step) }
+        unsafe { add_product::<S, R, V>(s, acc, depth, a, width, b, step) }
     }
 }
 
@@ -94,15 +113,15 @@ impl Factor for bf16 {
     const PER_LANE: usize = 2;
 
     #[inline(always)]
-    unsafe fn product<S: Simd, const R: usize, const V: usize>(
+    unsafe fn add_product<S: Simd, const R: usize, const V: usize>(
         s: S,
+        mut acc: [[S::V; V]; R],
         depth: usize,
         a: *const f32,
         width: usize,
         b: [*const bf16; R],
         step: usize,
     ) -> [[S::V; V]; R] {
-        let mut acc = [[s.zero(); V]; R];
         for k in 0..depth {
             // SAFETY: the caller vouches for line `k` of `a` and pair `k` of each `b`.
             unsafe {

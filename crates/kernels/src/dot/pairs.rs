@@ -122,7 +122,9 @@ impl Kernel for CarefulContext<'_> {
                 })
                 .collect();
             for dim in 0..run.value_dim {
-                let mut sum = s.zero();
+                let to = &mut run.sums[dim * width + v * S::LANES..];
+                let before = s.load(to);
+                let mut sum = if run.goes_on { before } else { s.zero() };
                 for (i, seen) in seen.chunks(2).enumerate() {
                     let (low, high) = (seen[0], seen.get(1).copied().unwrap_or(0));
                     // SAFETY: the run has a line of `value_dim` pairs for every two keys.
@@ -138,8 +140,7 @@ impl Kernel for CarefulContext<'_> {
                     // SAFETY: `micro::outline` runs this kernel.
                     sum = unsafe { s.dot_pairs(value, weight, sum) };
                 }
-                let to = &mut run.output[dim * width + v * S::LANES..];
-                let total = s.add(s.load(to), sum);
+                let total = if run.goes_on { sum } else { s.add(before, sum) };
                 s.store(to, total);
             }
         }

@@ -273,8 +273,8 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         rows: 0,
     };
 
-    /// Takes keys from `*key` on, up to `end` and as far as the tile has room. Returns true if a mask hides a part of any
-    /// segment.
+    /// Takes what is seen of the keys from `*key` on, as many as the tile has rows and up to `end`. (So the tiles are the same
+    /// whatever the masks hide.) Returns true if a mask hides a part of any segment.
     #[inline(always)]
     pub(super) fn fill(
         &mut self,
@@ -286,9 +286,10 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
         key: &mut usize,
     ) -> bool {
         (self.count, self.rows) = (0, 0);
+        let (start, size) = (*key, SEGMENTS * TILE_KEYS);
+        let mut border = (start + size).min(end);
         let mut partial = false;
-        while self.rows < SEGMENTS * TILE_KEYS && *key < end {
-            let room = SEGMENTS * TILE_KEYS - self.rows;
+        while *key < border {
             let kept = match visible.blocks_from(task.query, task.queries, *key) {
                 BlockRun::Hidden(until) if until >= end => {
                     *key = end;
@@ -296,13 +297,19 @@ impl<const SEGMENTS: usize> Tile<SEGMENTS> {
                 }
                 BlockRun::Hidden(until) if until >= *key + TILE_KEYS => {
                     *key += (until - *key) / TILE_KEYS * TILE_KEYS;
+                    if self.rows == 0 {
+                        // Whole tiles that nobody sees are passed over.
+                        border = (start + (*key - start) / size * size + size).min(end);
+                    } else {
+                        *key = border.min(*key);
+                    }
                     continue;
                 }
                 BlockRun::Kept(until) => until,
                 BlockRun::Hidden(_) | BlockRun::Mixed => *key,
             };
-            let inside = near_all.end.min(kept).min(end).saturating_sub(*key);
-            let whole = inside.min(room) / TILE_KEYS * TILE_KEYS;
+            let inside = near_all.end.min(kept).min(border).saturating_sub(*key);
+            let whole = inside / TILE_KEYS * TILE_KEYS;
             let segment = if whole > 0 && near_all.start <= *key {
                 let end = task.queries.div_ceil(lanes);
                 let segment = Segment {

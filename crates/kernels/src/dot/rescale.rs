@@ -15,6 +15,8 @@ pub(super) struct Scratch {
     pub(super) heads: Vec<Head>,
     /// Sᵀ, then Pᵀ, `[TILE, width]`.
     pub(super) weights: Buffer,
+    /// Weighted values of a tile, `[value_dim, width]`.
+    pub(super) totals: Buffer,
     /// Biasᵀ of a tile's keys, `[TILE, width]`, plus the lines by which a block may extend beyond the tile.
     pub(super) bias: Buffer,
     /// Keys or values of a segment, or rows of queries or outputs, where these are not stored as `f32`.

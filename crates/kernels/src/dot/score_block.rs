@@ -87,8 +87,8 @@ impl<F: Factor, const R: usize, const V: usize, const MODIFIED: bool> Kernel
                 std::array::from_fn(|r| block.key.from(row + r.min(last)).start);
             // SAFETY: the panel has `depth` lines; the keys are rows of `dim` numbers of a checked view.
             let mut acc = unsafe {
-                let query = block.query.as_ptr().add(offset);
-                F::product::<S, R, V>(s, depth, query, width, key, F::PER_LANE)
+                let (query, none) = (block.query.as_ptr().add(offset), [[s.zero(); V]; R]);
+                F::add_product::<S, R, V>(s, none, depth, query, width, key, F::PER_LANE)
             };
             let to = block.weights[row * width..][..R * width]
                 .as_mut_ptr()

@@ -28,7 +28,9 @@ pub enum Storage {
     Bf16,
     /// Half precision: 11 bits of mantissa.
     F16,
-    /// 8 bits with a scale for each group of 32 inputs.
+    /// 8 bits with a scale for each group of 32 inputs, in half precision. With `m` the largest magnitude of a group, each of its
+    /// numbers is stored to within `m / 253 + 3e-8`: 0.4% of `m` where `m` is 1e-3 or more, up to 0.7% at 1e-5, 3.4% at 1e-6. All are
+    /// 0 where `m` is below 2.9e-8.
     Int8,
 }
 
@@ -164,14 +166,15 @@ impl Panels {
         }
     }
 
-    /// The largest number that can be stored.
-    pub(super) fn largest(&self) -> f32 {
-        match self {
+    /// Whether a number can be stored: it is no larger than the largest, and 8 bits have no NaN.
+    pub(super) fn holds(&self, number: f32) -> bool {
+        let largest = match self {
             Self::F32(_) => f32::INFINITY,
             Self::Bf16(_) | Self::Pairs(_) => bf16::MAX.to_f32(),
             Self::F16(_) => f16::MAX.to_f32(),
             Self::Int8(..) => 127.0 * f16::MAX.to_f32(),
-        }
+        };
+        number.abs() <= largest || number.is_nan() && !matches!(self, Self::Int8(..))
     }
 
     /// Writes the numbers of one column, `values [inner]`. `first` is where its panel begins, in columns, `width` that panel's
@@ -201,7 +204,12 @@ impl Panels {
                 let scale_at = inner.div_ceil(GROUP) * first + at;
                 for (group, values) in values.chunks(GROUP).enumerate() {
                     let largest = values.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-                    let scale = f16::from_f32(largest / 127.0);
+                    let mut scale = f16::from_f32(largest / 127.0);
+                    // The steps between scales below the normal numbers of half precision are wide: rounded down, one might not
+                    // reach the largest number.
+                    if largest > 127.5 * scale.to_f32() {
+                        scale = f16::from_bits(scale.to_bits() + 1);
+                    }
                     scales[scale_at + group * width] = scale;
                     let scale = scale.to_f32();
                     for (k, x) in values.iter().enumerate() {

@@ -484,6 +484,60 @@ fn a_wrong_length_names_the_argument() {
     ));
 }
 
+#[test]
+fn sizes_beside_a_0_cost_nothing() {
+    for [inner, columns] in [[0, usize::MAX], [usize::MAX, 0]] {
+        for packed in [Packed::new, Packed::transposed] {
+            let packed = packed(&[], inner, columns).unwrap();
+            packed.multiply(&[], &mut [], 0).unwrap();
+        }
+    }
+}
+
+#[test]
+fn only_a_storage_with_nan_takes_one() {
+    let values = [1.0, f32::NAN, -2.0];
+    for storage in [Storage::F32, Storage::Bf16, Storage::F16, Storage::Int8] {
+        let mut packed = Packed::zeros(storage, 3, 2).unwrap();
+        let mut column = [0.0; 3];
+        match packed.set_column(1, &values) {
+            Ok(()) => {
+                packed.column(1, &mut column).unwrap();
+                assert!(column[1].is_nan() && [column[0], column[2]] == [1.0, -2.0]);
+            }
+            Err(error) => {
+                assert_eq!(storage, Storage::Int8);
+                let expected = "`values` is NaN, expected numbers that the storage can hold";
+                assert_eq!(error.to_string(), expected);
+                packed.column(1, &mut column).unwrap();
+                assert_eq!(column, [0.0; 3], "nothing is written");
+            }
+        }
+    }
+}
+
+/// The bound that `Storage::Int8` states.
+#[test]
+fn eight_bits_keep_their_bound_for_small_groups() {
+    for exponent in unless_miri(-120..20, -65..-60) {
+        let largest = 10f32.powf(exponent as f32 / 13.0); // 6e-10 to 35
+        let mut values = random(7, 40, largest);
+        values[3] = -largest;
+        let mut packed = Packed::zeros(Storage::Int8, 40, 1).unwrap();
+        packed.set_column(0, &values).unwrap();
+        let mut column = [f32::NAN; 40];
+        packed.column(0, &mut column).unwrap();
+        for (group, column) in values.chunks(32).zip(column.chunks(32)) {
+            let largest = group.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+            for (x, found) in group.iter().zip(column) {
+                let error = (x - found).abs();
+                assert!(error <= largest / 253.0 + 3e-8, "{x} is not {found}");
+                assert!(largest >= 2.9e-8 || *found == 0.0);
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -22,6 +22,7 @@ use super::stored::{GROUP, Number};
 use crate::{
     prefetch::Prefetch,
     simd::{Kernel, Level, Simd, fresh, run},
+    transpose::Columns,
 };
 
 /// Vectors of lanes in one panel of packed columns.
@@ -94,7 +95,7 @@ pub(crate) fn lanes(level: Level) -> usize {
 }
 
 /// Writes `matrix [inner, columns]` as panels of [`PANEL`] vectors, each `[inner, panel width]`. The last panel has as
-/// many vectors as it needs; places beyond the last column are not written.
+/// many vectors as it needs; places beyond the last column are not written. One of the strides is 1.
 pub(super) struct Pack<'a> {
     pub(super) panels: &'a mut [f32],
     pub(super) matrix: &'a [f32],
@@ -118,6 +119,10 @@ impl Kernel for Pack<'_> {
         if inner == 0 {
             return;
         }
+        assert!(
+            strides.row == 1 || strides.column == 1,
+            "a row-major matrix, or one transposed"
+        );
         let mut rest = panels;
         for first in (0..columns).step_by(PANEL * S::LANES) {
             let filled = (PANEL * S::LANES).min(columns - first);
@@ -132,16 +137,14 @@ impl Kernel for Pack<'_> {
                     }
                 }
             } else {
-                // Sixteen rows at a time, so that the lines written to stay in the L1 cache.
-                for start in (0..inner).step_by(16) {
-                    let end = (start + 16).min(inner);
-                    for column in 0..filled {
-                        let from = (first + column) * strides.column;
-                        for k in start..end {
-                            panel[k * width + column] = matrix[from + k * strides.row];
-                        }
-                    }
-                }
+                let columns = Columns {
+                    from: &matrix[first * strides.column..],
+                    stride: strides.column,
+                    rows: filled,
+                    to: panel,
+                    width,
+                };
+                columns.call(s);
             }
         }
     }

@@ -14,7 +14,9 @@
 //!               first-level cache from the first pass to the last: read once, written once
 //! ```
 //! Nothing is saved for the backward pass: it reads `x` and computes `x̂` again.
-//! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`. The variance is that
+//! Sums over a row are taken in `f32` in blocks of 512 whose sums are added in `f64`, or all in `f64` where a block is beyond the
+//! largest `f32`. The squares of numbers below 1.1e-19 lose precision, those of numbers below 2.6e-23 are 0. Where a
+//! number is further from the mean of its row than the largest `f32`, it becomes NaN, and the others of its row 0. The variance is that
 //! of the centred row, never `mean x² - mean² x`, which loses all precision where the mean is large. The sums
 //! over rows are taken in `f64`, in a number of chunks that follows from the sizes, and the chunks are added in
 //! order: the same bits on any number of threads.
@@ -59,7 +61,8 @@ pub struct Norm<'a> {
     pub weight: Option<&'a [f32]>,
     /// `[width]`; zeros if absent.
     pub bias: Option<&'a [f32]>,
-    /// `ε`, added to the mean square; finite, at least 0. With 0, a row without variance gives NaN.
+    /// `ε`, added to the mean square; finite, at least 0. With 0, a row without variance gives NaN, and one whose squares are all too
+    /// small for an `f32` gives infinities.
     pub epsilon: f64,
 }
 
@@ -127,12 +130,7 @@ impl Norm<'_> {
                 factor
             }
             Kind::Layer => {
-                let sum = simd::sum_f64(
-                    s,
-                    row,
-                    #[inline(always)]
-                    |x| x,
-                );
+                let sum = simd::sum(s, row);
                 let mean = s.splat((sum / row.len() as f64) as f32);
                 simd::zip_map(
                     s,
@@ -151,12 +149,7 @@ impl Norm<'_> {
     /// `1 / √(mean x² + ε)`
     #[inline(always)]
     fn reciprocal_root<S: Simd>(&self, s: S, row: &[f32]) -> f32 {
-        let square = simd::sum_f64(
-            s,
-            row,
-            #[inline(always)]
-            |x| s.mul(x, x),
-        );
+        let square = simd::sum_of_squares(s, row);
         (1.0 / (square / row.len() as f64 + self.epsilon).sqrt()) as f32
     }
 }
@@ -296,7 +289,13 @@ fn backward_at(
             check_length(argument, "[width]", &[width], parameter.len())?;
         }
     }
-    let of_chunk = (norm.chunk_rows() * width).max(1);
+    if input.is_empty() {
+        for to in [&mut gradients.weight, &mut gradients.bias] {
+            to.iter_mut().for_each(|to| to.fill(0.0));
+        }
+        return Ok(()); // a width beside no rows may be more than could be counted
+    }
+    let of_chunk = norm.chunk_rows() * width;
     let chunks = input.len().div_ceil(of_chunk);
     let mut parts = vec![0.0f64; chunks * 2 * width]; // [chunks, weight | bias]
     for_each_chunk(
@@ -328,6 +327,13 @@ fn backward_at(
         }
     }
     Ok(())
+}
+
+/// The mean of `a ∘ b`, in `f64`.
+#[cold]
+fn mean_product(a: &[f32], b: &[f32]) -> f32 {
+    let products = a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b));
+    (products.sum::<f64>() / a.len() as f64) as f32
 }
 
 struct Backward<'a> {
@@ -369,16 +375,13 @@ impl Kernel for Backward<'_> {
                     |[w], [d]| [s.mul(d, w)],
                 );
             }
-            let along = s.splat(simd::dot(s, gradient, &normal) / width as f32);
+            let mut along = simd::dot(s, gradient, &normal) / width as f32;
+            if !along.is_finite() {
+                along = mean_product(gradient, &normal);
+            }
+            let along = s.splat(along);
             let level = match kind {
-                Kind::Layer => {
-                    (simd::sum_f64(
-                        s,
-                        gradient,
-                        #[inline(always)]
-                        |x| x,
-                    ) / width as f64) as f32
-                }
+                Kind::Layer => (simd::sum(s, gradient) / width as f64) as f32,
                 Kind::RootMeanSquare => 0.0,
             };
             let level = s.splat(level);

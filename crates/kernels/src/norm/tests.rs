@@ -271,6 +271,10 @@ fn rows_of_nothing_and_extreme_gradients_are_taken() {
         };
         forward(&norm, &[], &mut []).unwrap();
         backward(&norm, &[], &mut gradients).unwrap();
+        (norm.rows, norm.width) = (0, usize::MAX);
+        (gradients.weight, gradients.bias) = (None, None);
+        forward(&norm, &[], &mut []).unwrap();
+        backward(&norm, &[], &mut gradients).unwrap();
         (norm.rows, norm.width) = (1, 3);
         let mut input = [-1e30, 1e30, f32::from_bits(1)];
         let (mut weight, mut bias) = ([f32::NAN; 3], [f32::NAN; 3]);
@@ -283,6 +287,40 @@ fn rows_of_nothing_and_extreme_gradients_are_taken() {
         assert_eq!(bias, [-1e30, 1e30, f32::from_bits(1)], "{kind:?}");
         let all = input.iter().chain(&weight);
         assert!(all.clone().all(|x| x.is_finite()), "{kind:?} {all:?}");
+    }
+}
+
+#[test]
+fn the_largest_numbers_are_normalised() {
+    for &level in Level::available() {
+        for kind in KINDS {
+            for (largest, width) in [(2e19, 2), (3e38, 2), (f32::MAX, 2), (f32::MAX, 1200)] {
+                let mut problem = Problem::new(kind, 1, width);
+                (problem.weight, problem.bias, problem.epsilon) = (None, None, 0.0);
+                let sign = |at: usize| if at.is_multiple_of(2) { 1.0 } else { -1.0 };
+                problem.input = (0..width).map(|at| sign(at) * largest).collect();
+                let results: [_; 4] = problem.run(level).try_into().unwrap();
+                let [output, input, weight, bias] = results.each_ref();
+                for (at, &y) in output.iter().enumerate() {
+                    assert!(
+                        (y - sign(at)).abs() < 1e-6,
+                        "{level:?} {kind:?} {largest} {y}"
+                    );
+                    let d = problem.d_output[at];
+                    assert!((weight[at] - d * sign(at)).abs() < 1e-6 && bias[at] == d);
+                }
+                // The root is that of the largest number, so that gradients are below 1 / largest.
+                assert!(
+                    input.iter().all(|d| d.abs() <= 2.0 / largest),
+                    "{level:?} {kind:?}"
+                );
+            }
+        }
+        // The mean of gradients whose sum is more than an `f32` can hold.
+        let mut problem = Problem::new(Kind::RootMeanSquare, 1, 4);
+        (problem.weight, problem.bias, problem.epsilon) = (None, None, 0.0);
+        (problem.input, problem.d_output) = (vec![1.0; 4], vec![3e38; 4]);
+        assert_eq!(problem.run(level)[1], [0.0; 4], "{level:?}");
     }
 }
 

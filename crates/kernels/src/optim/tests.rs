@@ -269,3 +269,29 @@ fn errors_name_what_is_wrong() {
     };
     assert!(rule.step(&mut p, &[0.0; 3], &mut m, &mut [0.0; 3]).is_err());
 }
+
+#[test]
+fn the_norm_of_extremes_is_that_of_the_numbers() {
+    for &level in Level::available() {
+        for x in [f32::MAX, -2e19] {
+            let square = f64::from(x) * f64::from(x);
+            for slices in [&[&[x][..], &[1.0, x, 0.0]][..], &[&[x; 1000]]] {
+                let count = slices
+                    .iter()
+                    .flat_map(|of| *of)
+                    .filter(|&&y| y == x)
+                    .count();
+                let norm = squared_norm_at(level, slices) / square;
+                assert!(
+                    (norm / count as f64 - 1.0).abs() < 1e-12,
+                    "{level:?} {norm}"
+                );
+            }
+        }
+        assert_eq!(
+            squared_norm_at(level, &[&[f32::NEG_INFINITY, 1.0]]),
+            f64::INFINITY
+        );
+        assert!(squared_norm_at(level, &[&[f32::MAX, f32::NAN]]).is_nan());
+    }
+}

@@ -140,6 +140,9 @@ impl Pool {
     /// [`KernelError`] as [`Self::output_size`], or if a length does not fit the sizes.
     pub fn forward(&self, x: &[f32], y: &mut [f32]) -> Result<(), KernelError> {
         let output @ [_, out_width] = self.check(("x", x.len()), ("y", y.len()))?;
+        if y.is_empty() {
+            return Ok(()); // no maps, of a size that may be more than could be counted
+        }
         let (of_y, of_x) = (output[0] * output[1], self.size[0] * self.size[1]);
         let nanoseconds = self.nanoseconds(output);
         for_each_chunk(
@@ -195,6 +198,9 @@ impl Pool {
         let output @ [_, out_width] = self.check(("d_x", d_x.len()), ("d_y", d_y.len()))?;
         if self.windows.kind == Kind::Max {
             self.check(("x", x.len()), ("d_y", d_y.len()))?;
+        }
+        if d_x.is_empty() {
+            return Ok(());
         }
         let (of_y, of_x) = (output[0] * output[1], self.size[0] * self.size[1]);
         let nanoseconds = self.nanoseconds(output);

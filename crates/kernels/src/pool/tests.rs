@@ -164,6 +164,26 @@ fn absurd_windows_are_refused_or_cost_nothing() {
     }
 }
 
+#[test]
+fn no_maps_cost_nothing_whatever_their_size() {
+    for kind in [Kind::Max, Kind::Mean] {
+        let windows = Windows {
+            kind,
+            kernel: [2, 2],
+            stride: [1, 1],
+            padding: [0, 0],
+            ceil: false,
+        };
+        let pool = Pool {
+            windows,
+            maps: 0,
+            size: [1 << 40; 2],
+        };
+        pool.forward(&[], &mut []).unwrap();
+        pool.backward(&[], &[], &mut []).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(unless_miri(150, 2)))]
 

@@ -142,7 +142,7 @@ impl AdditiveDecoder {
 
     /// Whether there is attention at all, or a layer alone.
     fn attends(&self) -> bool {
-        self.sources + self.attention + self.value > 0
+        [self.sources, self.attention, self.value] != [0; 3]
     }
 
     /// The weights as they are, or their transposes for the backward pass.
@@ -390,7 +390,8 @@ impl Operation for AdditiveDecoder {
             value,
             ..
         } = self.sizes();
-        if batch == 0 || hidden == 0 {
+        // Without steps nothing is written, and sizes that no operand has may be more than could be allocated.
+        if steps == 0 || batch == 0 || hidden == 0 {
             written.weights.fill(0.0);
             written.output.fill(0.0);
             return;
@@ -432,7 +433,7 @@ impl Operation for AdditiveDecoder {
             value,
             ..
         } = self.sizes();
-        if batch == 0 || n == 0 {
+        if steps == 0 || batch == 0 || n == 0 {
             to.into_vec()
                 .into_iter()
                 .for_each(|gradient| gradient.fill(0.0));

@@ -37,7 +37,7 @@ pub(crate) use bits::column_bits;
 pub(crate) use buffer::{Buffer, cleared, fresh};
 pub(crate) use math::{exp, exp2, sigmoid, split_ln, tanh, tanh_small};
 pub use math::{exp_in_place, sigmoid_in_place, tanh_in_place};
-pub(crate) use zip::{axpy, dot, max, scale, sum_f64, zip_map};
+pub(crate) use zip::{axpy, dot, max, scale, sum, sum_f64, sum_of_squares, zip_map};
 
 /// An instruction set that the kernels are compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -107,7 +107,46 @@ pub(crate) fn max<S: Simd>(s: S, x: &[f32]) -> f32 {
         .fold(s.reduce_max(vector), f32::max)
 }
 
-/// The sum in blocks of `f32`, the blocks added in `f64`.
+/// `Σ x`, as [`sum_f64`]; all in `f64` where a block is beyond the largest `f32`.
+#[inline(always)]
+pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f64 {
+    let sum = sum_f64(
+        s,
+        x,
+        #[inline(always)]
+        |x| x,
+    );
+    if sum.is_finite() {
+        sum
+    } else {
+        all_in_f64(x, |x| x)
+    }
+}
+
+/// `Σ x²`, as [`sum_f64`]; all in `f64` where a block is beyond the largest `f32`. The squares of numbers below 1.1e-19 lose
+/// precision, those of numbers below 2.6e-23 are 0.
+#[inline(always)]
+pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f64 {
+    let sum = sum_f64(
+        s,
+        x,
+        #[inline(always)]
+        |x| s.mul(x, x),
+    );
+    if sum.is_finite() {
+        sum
+    } else {
+        all_in_f64(x, |x| x * x)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn all_in_f64(x: &[f32], f: fn(f64) -> f64) -> f64 {
+    x.iter().map(|&x| f(f64::from(x))).sum()
+}
+
+/// The sum of `f` in blocks of `f32`, the blocks added in `f64`.
 #[inline(always)]
 pub(crate) fn sum_f64<S: Simd>(s: S, x: &[f32], f: impl Fn(S::V) -> S::V) -> f64 {
     const BLOCK: usize = 512;

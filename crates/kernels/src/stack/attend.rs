@@ -18,7 +18,7 @@ use crate::{Attention, Offsets, View, ViewMut, Window};
 
 /// Keys are gathered from a multiple of this many on, a multiple of every tile, so that a window that begins inside the past has
 /// its tiles, and bits, where the whole sequence has them.
-const ALIGNED: usize = 1024;
+pub(super) const ALIGNED: usize = 1024;
 
 /// Which keys each row has: pages and how many positions of them there are.
 struct Table {
@@ -62,6 +62,11 @@ impl<'a> Pass<'a> {
         global: &[usize],
     ) -> Result<Self, KernelError> {
         let total: usize = counts.iter().sum();
+        let states = state.as_deref().map_or(0, |state| state.states);
+        if total > (u32::MAX - states) as usize {
+            let (argument, shape) = ("x", "[positions, model]");
+            return Err(KernelError::TooLarge { argument, shape });
+        }
         let mut offsets = vec![0u32];
         for &count in counts {
             offsets.push(offsets[offsets.len() - 1] + count as u32);
@@ -71,11 +76,6 @@ impl<'a> Pass<'a> {
         if let Some(state) = state.as_deref_mut() {
             let reason = "a count for each row of the state";
             check_size("counts", "rows", counts.len(), state.rows.len(), reason)?;
-            let room = (u32::MAX - state.states) as usize;
-            if total > room {
-                let (argument, shape) = ("x", "[positions, model]");
-                return Err(KernelError::TooLarge { argument, shape });
-            }
             for (row, &count) in state.rows.iter_mut().zip(counts) {
                 let before = row.ancestors.len();
                 fresh &= before == 0;
@@ -121,9 +121,17 @@ impl<'a> Pass<'a> {
         Ok(pass)
     }
 
-    /// The last `window` states of each row, as pages of one position.
+    /// How many keys before its own a position sees; `None` for all.
+    fn left(&self, window: Option<usize>) -> Option<usize> {
+        window.map(|window| window.saturating_sub(usize::from(self.sizes.causal)))
+    }
+
+    /// The states that the last position of each row sees, as pages of one position.
     fn table(&self, window: Option<usize>) -> Table {
-        let kept = |row: &Vec<u32>| window.map_or(row.len(), |window| row.len().min(window));
+        let most = self
+            .left(window)
+            .map_or(usize::MAX, |left| left.saturating_add(1));
+        let kept = |row: &Vec<u32>| row.len().min(most);
         let width = self.ancestors.iter().map(kept).max().unwrap_or(0);
         let mut table = Table {
             pages: Vec::with_capacity(width * self.ancestors.len()),
@@ -232,7 +240,9 @@ impl<'a> Pass<'a> {
             let (key_values, start) = match past {
                 Some(past) => {
                     let ancestors = &self.ancestors[row];
-                    let reach = own.window.map_or(usize::MAX, |window| window + count);
+                    let reach = self
+                        .left(own.window)
+                        .map_or(usize::MAX, |left| left.saturating_add(count));
                     let start = ancestors.len().saturating_sub(reach) / ALIGNED * ALIGNED;
                     (past.gather(&ancestors[start..], 2 * key), start)
                 }
@@ -393,15 +403,9 @@ impl<'a> Pass<'a> {
     /// What self-attention may see.
     pub(super) fn attention(&self, layer: usize, own: &SelfAttention) -> Attention<'a> {
         let causal = self.sizes.causal;
-        let window = own.window.map(|window| match causal {
-            true => Window {
-                left: Some(window.saturating_sub(1)),
-                right: None,
-            },
-            false => Window {
-                left: Some(window),
-                right: Some(window),
-            },
+        let window = own.window.map(|window| Window {
+            left: self.left(own.window),
+            right: (!causal).then_some(window),
         });
         Attention {
             causal,
@@ -462,11 +466,14 @@ impl<'a> Pass<'a> {
         if keys * state as u64 > 1 << 18 {
             helper.dismiss();
         }
-        let pages = states.len().checked_div(page * state).unwrap_or(0);
+        let pages = states
+            .len()
+            .checked_div(page.saturating_mul(state))
+            .unwrap_or(0);
         let part = |first: usize| View {
             data: states.get(first..).unwrap_or_default(),
             shape: [pages, key_value_heads, page, head],
-            strides: [page * state, head, state],
+            strides: [page.saturating_mul(state), head, state],
         };
         let cache = Cache::Paged {
             key: part(0),

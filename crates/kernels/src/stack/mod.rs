@@ -27,9 +27,10 @@
 //! | any, after others | [`dot::forward`](crate::dot::forward()), row by row |
 //! | all, some of them global ([`GlobalAttention`]) | the same, for global positions and for the others |
 //!
-//! Each row's numbers are the same to the last bit whatever rows it is computed with, and on any number of threads. A prompt in
-//! one call has the bits of the same prompt in several calls of two or more positions, except for blocks with a window; these, and
-//! steps of one position, agree with it to rounding, as their keys are added up in another order. Looking ([`Observer`]) changes no bit.
+//! Each row's numbers are the same to the last bit on any number of threads, and whatever rows it is computed with in calls of the
+//! same line (but for rows beside one in which a head's pairs of positions are changed: [`HeadChange`]). A prompt in one call has the
+//! bits of the same prompt in several calls of two or more positions, except for blocks with a window; these, and steps of one
+//! position, agree with it to rounding, as their keys are added up in another order. Looking ([`Observer`]) changes no bit.
 //!
 //! ```
 //! use regard_kernels::stack::{Activation, Block, FeedForward, Norms, Product, SelfAttention, Sizes, Stack};
@@ -252,6 +253,7 @@ impl Stack {
         };
         State {
             past: self.blocks.iter().map(|_| Past::new(cache)).collect(),
+            width: self.state_width(),
             sources: None,
             rows: (0..rows).map(row).collect(),
             states: 0,
@@ -304,11 +306,12 @@ impl Stack {
     }
 
     /// The states of `counts[i]` more positions of each sequence `i`: `[positions, model]`, from their embeddings
-    /// `x [positions, model]`. Without a `state` the sequences are whole, and nothing is kept.
+    /// `x [positions, model]`. Without a `state` the sequences are whole, and nothing is kept. With one, positions do not see those of
+    /// later calls, even in a stack that is not causal.
     ///
     /// # Errors
-    /// [`KernelError`] if `counts` is not one for each row of `state`, or `x` does not hold that many positions; blocks that read
-    /// a source, without one.
+    /// [`KernelError`] if `state` has the sizes of another stack, `counts` is not one for each row of `state`, or `x` does not hold that
+    /// many positions; blocks that read a source, without one.
     pub fn forward(
         &self,
         state: Option<&mut State>,
@@ -372,6 +375,31 @@ impl Stack {
         })
     }
 
+    /// Numbers of the keys and values of a position in one block, `k | v`.
+    fn state_width(&self) -> usize {
+        2 * self.sizes.widths().1
+    }
+
+    /// Checks that a state has the sizes of those that this stack begins.
+    fn check_state(&self, state: &State) -> Result<(), KernelError> {
+        let (blocks, width) = (self.blocks.len(), self.state_width());
+        let reason = "a state goes on with the stack that began it";
+        check_size("state", "blocks", state.past.len(), blocks, reason)?;
+        let axis = "features of keys and values";
+        check_size("state", axis, state.width, width, reason)?;
+        let Some(sources) = &state.sources else {
+            return Ok(());
+        };
+        let positions = sources.lengths.len().saturating_mul(sources.length);
+        let expected = positions.saturating_mul(width);
+        let blocks = self.blocks.iter().zip(&sources.key_values);
+        for (_, found) in blocks.filter(|(block, _)| block.cross.is_some()) {
+            let axis = "keys and values of sources";
+            check_size("state", axis, found.len(), expected, reason)?;
+        }
+        Ok(())
+    }
+
     fn run<'a>(
         &'a self,
         mut state: Option<&mut State>,
@@ -383,8 +411,7 @@ impl Stack {
         let before = state.as_deref().map(State::extent);
         let result = self.pass(state.as_deref_mut(), x, counts, observer, helper);
         if let (Err(_), Some(state), Some(before)) = (&result, state, before) {
-            let (_, key) = self.sizes.widths();
-            state.cut(before, 2 * key);
+            state.cut(before);
         }
         result
     }
@@ -397,6 +424,9 @@ impl Stack {
         mut observer: Option<&mut (dyn Observer + Send)>,
         helper: &Helper<'_, '_, 'a>,
     ) -> Result<Vec<f32>, KernelError> {
+        if let Some(state) = state.as_deref() {
+            self.check_state(state)?;
+        }
         let added = |sum: usize, &count| sum.checked_add(count);
         let total = counts.iter().try_fold(0, added).unwrap_or(usize::MAX);
         let shape = "[positions, model]";

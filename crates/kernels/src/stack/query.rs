@@ -3,10 +3,11 @@
 use super::observer::{Observer, Seen};
 use crate::View;
 use crate::dot::{self, reference};
-use crate::error::KernelError;
+use crate::error::{KernelError, check_size};
 
 /// Records one query of the first row of a pass, after norms and rotary positions, with the keys and values of its head:
-/// `s_j = cap(scale · Σ_i q_i k_ji) + bias_j`, `w_j = e^{s_j} / Σ_l e^{s_l}` over the keys that it sees.
+/// `s_j = cap(scale · Σ_i q_i k_ji) + bias_j`, `w_j = e^{s_j} / Σ_l e^{s_l}` over the keys that it sees. It may look at several
+/// passes; one whose heads have another size ends with an error.
 ///
 /// ```
 /// # use regard_kernels::stack::{Observer, QueryObserver};
@@ -113,6 +114,10 @@ impl Observer for QueryObserver {
         let [_, groups, keys, _] = seen.key.shape;
         if seen.row != 0 || self.head >= heads {
             return Ok(());
+        }
+        if let Some(known) = self.found.keys.len().checked_div(self.known.len()) {
+            let reason = "as in the passes before";
+            check_size("query", "features of a head", size, known, reason)?;
         }
         let group = self.head / (heads / groups);
         let query = seen.query.of_head(self.head);

@@ -1,6 +1,6 @@
 //! What the distance of a key from a query adds to their score in the self-attention of a stack.
 
-use crate::{Attention, RelativeBias};
+use crate::{Attention, RelativeBias, SequencePosition};
 
 /// A number for each head and distance of a key from a query, added to the scores of self-attention (T5; Raffel et al. 2020).
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +49,8 @@ impl Distances {
         [query, key]: [usize; 2],
     ) -> f32 {
         let of_head = self.options(layer).of_head(heads, head);
-        let distance = key as i64 - query as i64;
+        let far = SequencePosition::saturating(key.abs_diff(query)).get();
+        let distance = if key < query { -far } else { far };
         let biases = of_head.relative.map_or(0.0, |all| all.at(distance));
         let slope = of_head.alibi.map_or(0.0, |slopes| slopes[0]);
         biases - slope * distance.unsigned_abs() as f32

@@ -10,6 +10,8 @@ use crate::error::KernelError;
 pub struct State {
     /// The keys and values of each block.
     pub(super) past: Vec<Past>,
+    /// Numbers of the keys and values of a state, `k | v`.
+    pub(super) width: usize,
     pub(super) sources: Option<Sources>,
     pub(super) rows: Vec<Row>,
     /// Number of states of all rows together.
@@ -136,14 +138,14 @@ impl State {
         (self.states, lengths.collect())
     }
 
-    /// Forgets what came after an extent: a pass that failed in the middle has left states in some blocks. A state has `width` numbers.
-    pub(super) fn cut(&mut self, (states, lengths): (u32, Vec<usize>), width: usize) {
+    /// Forgets what came after an extent: a pass that failed in the middle has left states in some blocks.
+    pub(super) fn cut(&mut self, (states, lengths): (u32, Vec<usize>)) {
         self.states = states;
         for (row, length) in self.rows.iter_mut().zip(lengths) {
             row.ancestors.truncate(length);
         }
         for past in &mut self.past {
-            past.truncate(states as usize * width);
+            past.truncate(states as usize * self.width);
         }
     }
 

@@ -268,6 +268,7 @@ fn expect(
 
 impl Sizes {
     pub(super) fn check(&self) -> Result<(), KernelError> {
+        check_value("model", "at least 1", self.model as f64, self.model > 0)?;
         let small = (1..=crate::MAX_DIM).contains(&self.head);
         check_value("head", "a size of 1 to 256", self.head as f64, small)?;
         let remainder = self.heads.checked_rem(self.key_value_heads);
@@ -331,6 +332,8 @@ impl Block {
                 [model, query],
             )?;
             let [source, _] = cross.key_value.sizes();
+            let expected = "a source of at least 1 feature";
+            check_value("cross key_value", expected, source as f64, source > 0)?;
             let shape = "[source size, 2 key_value_heads · head]";
             expect(
                 "cross key_value",

@@ -33,6 +33,8 @@ pub(super) struct Scratch {
     pub(super) slopes: Slopes,
     /// dQᵀ, `[dim, width]`.
     pub(super) d_query: Buffer,
+    /// What a tile of keys contributes to it.
+    pub(super) totals: Buffer,
     /// The `lse` as base and `-log₂` of the sum ([`Job::lse_to_base`](super::super::Job)), and `-δ`: `[width]`.
     pub(super) base: Buffer,
     pub(super) minus_log: Buffer,
@@ -75,6 +77,7 @@ impl Scratch {
             gradients: Buffer::new(TILE * width),
             slopes: Slopes::new(attention, TILE, width),
             d_query: Buffer::new(sizes.dim * width),
+            totals: Buffer::new(sizes.dim * width),
             base: Buffer::new(width),
             minus_log: Buffer::new(width),
             minus_delta: Buffer::new(width),

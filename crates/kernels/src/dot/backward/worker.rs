@@ -14,7 +14,7 @@ use crate::{
 use super::{
     super::{
         Job,
-        context::{Context, ContextKernel, careful_context},
+        context::{Context, Totals, add_context, careful_context, run_of},
         panel::{unpack, width},
         plan::{Plan, Segment, Task},
         stored::Rows,
@@ -256,10 +256,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                         self.score_gradients::<S, 4>(s, scratch, task, &segment, &heads);
                     }
                 }
-                let mut first = 0;
-                while first < scratch.tile.segments().len() {
-                    first = self.products(s, scratch, task, first, &heads);
-                }
+                self.products(s, scratch, task, &heads);
             }
         }
         let scale = s.splat(job.attention.scale(sizes.dim));
@@ -394,89 +391,77 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// Adds what the segments from `first` on contribute to the gradients of queries, keys and values, for
-    /// as many as are contiguous. Returns the next segment.
+    /// Adds what the segments of the tile contribute to the gradients of queries, keys and values.
     #[inline(always)]
-    fn products<S: Simd>(
-        &self,
-        s: S,
-        scratch: &mut Scratch,
-        task: &Task,
-        first: usize,
-        heads: &Heads<T>,
-    ) -> usize {
-        let segments = &scratch.tile.segments()[first..];
-        let segment = &segments[0];
-        // Hidden keys have a gradient of 0, so contiguous segments can be read together.
-        let (mut keys, mut count) = (segment.keys, 1);
-        while count < segments.len() && segments[count].follows(segment, keys) {
-            keys += segments[count].keys;
-            count += 1;
-        }
-        let segments = &segments[..count];
-        let partial = |segment: &Segment| segment.bits.is_some();
-        let any_partial = segments.iter().any(partial);
-        let finite_key = |segment: &Segment| scratch.finite_key[segment.key / TILE_KEYS];
+    fn products<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, heads: &Heads<T>) {
+        let mut segments = scratch.tile.segments();
+        let mut totals = Totals::new(&mut scratch.d_query, &mut scratch.totals, segments);
+        while let Some(segment) = segments.first() {
+            let run = run_of(segments);
+            segments = &segments[run.len()..];
+            let keys = run.iter().map(|segment| segment.keys).sum();
+            let partial = |segment: &Segment| segment.bits.is_some();
+            let any_partial = run.iter().any(partial);
+            let finite_key = |segment: &Segment| scratch.finite_key[segment.key / TILE_KEYS];
 
-        let (sizes, width) = (&self.job.sizes, width::<S>());
-        let lines = segment.row * width..(segment.row + keys) * width;
-        let (weights, gradients) = (&scratch.weights[lines.clone()], &scratch.gradients[lines]);
-        let run = Context {
-            weights: gradients,
-            output: &mut scratch.d_query,
-            value: heads.key.at(segment, &scratch.keys, sizes.dim),
-            keys,
-            value_dim: sizes.dim,
-            first: segment.first,
-        };
-        if segments
-            .iter()
-            .any(|segment| partial(segment) && !finite_key(segment))
-        {
-            careful_context(s, run, segments);
-        } else {
-            match segment.end - segment.first {
-                3 => s.outline(ContextKernel::<f32, 3>(run)),
-                2 => s.outline(ContextKernel::<f32, 2>(run)),
-                _ => s.outline(ContextKernel::<f32, 1>(run)),
-            }
-        }
-        let queries = segment.first * S::LANES..task.queries.min(segment.end * S::LANES);
-        let (d_value, d_key) = (
-            heads.d_value.from(segment.key),
-            heads.d_key.from(segment.key),
-        );
-        for (scalars, rows, dim, to, finite) in [
-            (
-                weights,
-                &scratch.d_output_rows,
-                sizes.value_dim,
-                d_value,
-                scratch.finite_d_output,
-            ),
-            (
-                gradients,
-                &scratch.query_rows,
-                sizes.dim,
-                d_key,
-                scratch.finite_query,
-            ),
-        ] {
-            let run = Spread {
-                scalars,
-                rows,
-                dim,
-                to,
+            let (sizes, width) = (&self.job.sizes, width::<S>());
+            let lines = segment.row * width..(segment.row + keys) * width;
+            let (weights, gradients) = (&scratch.weights[lines.clone()], &scratch.gradients[lines]);
+            let (sums, goes_on) = totals.next();
+            let context = Context {
+                weights: gradients,
+                sums,
+                goes_on,
+                value: heads.key.at(segment, &scratch.keys, sizes.dim),
                 keys,
-                queries: queries.clone(),
+                value_dim: sizes.dim,
+                first: segment.first,
             };
-            if any_partial && !finite {
-                run.careful(s, segments);
+            if run
+                .iter()
+                .any(|segment| partial(segment) && !finite_key(segment))
+            {
+                careful_context(s, context, run);
             } else {
-                s.outline(SpreadKernel(run));
+                add_context(s, context, segment.end - segment.first);
+            }
+            let queries = segment.first * S::LANES..task.queries.min(segment.end * S::LANES);
+            let (d_value, d_key) = (
+                heads.d_value.from(segment.key),
+                heads.d_key.from(segment.key),
+            );
+            for (scalars, rows, dim, to, finite) in [
+                (
+                    weights,
+                    &scratch.d_output_rows,
+                    sizes.value_dim,
+                    d_value,
+                    scratch.finite_d_output,
+                ),
+                (
+                    gradients,
+                    &scratch.query_rows,
+                    sizes.dim,
+                    d_key,
+                    scratch.finite_query,
+                ),
+            ] {
+                let spread = Spread {
+                    scalars,
+                    rows,
+                    dim,
+                    to,
+                    keys,
+                    queries: queries.clone(),
+                };
+                if any_partial && !finite {
+                    spread.careful(s, run);
+                } else {
+                    s.outline(SpreadKernel(spread));
+                }
             }
         }
-        first + count
+        totals.finish(s);
     }
 }
 

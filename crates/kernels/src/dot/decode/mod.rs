@@ -12,7 +12,8 @@
 //! (`f32`, bfloat16, half precision). Rows are prefetched into the L1 cache 7/8 of a tile before they are read, line after
 //! line; where all keys fit one tile, nothing is prefetched. A block has 4 query rows, or 1 where a single row reads the keys,
 //! as in beam search, where each hypothesis has its own past; a row's bits are the same in either. Splits have a fixed size, so
-//! the result is the same on any number of threads. Memory: `(value_dim + 2)` numbers for each query row and split.
+//! the result is the same on any number of threads. Tiles begin at the first key that any query sees, and their size follows the
+//! number of keys, so that under a window the last bits of a query may depend on how many are decoded with it. Memory: `(value_dim + 2)` numbers for each query row and split.
 //!
 //! What was measured and tried is in `docs/experiments.md`.
 //!

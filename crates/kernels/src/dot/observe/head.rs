@@ -106,7 +106,7 @@ impl Observer<'_> {
         let lse = logs.lse(task);
         let (batch, head) = (sequence.batch, task.head);
         for i in 0..task.queries {
-            // SAFETY: the outputs were checked; one thread has this head.
+            // SAFETY: the outputs were checked; one thread has this head of this sequence, whose queries are its own.
             unsafe {
                 if let Some(entropy) = &self.entropy {
                     entropy.row_mut(batch, head, position + i)[0] = self.whole_entropy(
@@ -178,7 +178,7 @@ impl Observer<'_> {
                 else {
                     continue;
                 };
-                // SAFETY: the output was checked; one thread has this head.
+                // SAFETY: the output was checked; one thread has this head of the sequence that the query belongs to.
                 let to = unsafe { to.row_mut(batch, head, index) };
                 for (to, line) in to[keys.clone()].iter_mut().zip(weights.chunks_exact(width)) {
                     *to = line[lane];
@@ -186,10 +186,11 @@ impl Observer<'_> {
             }
         }
         if let Some(sums) = &self.sums {
-            // SAFETY: as above.
-            let to = unsafe { sums.row_mut(batch, head, 0) };
             let first = task.sequence.first_key;
-            let to = &mut to[first + keys.start..first + keys.end];
+            let of_pack = first + keys.start..first + keys.end;
+            // SAFETY: the output was checked; one thread has this head of this sequence. The row may belong to several
+            // sequences of a pack, but these keys are of this one alone.
+            let to = unsafe { sums.part_mut(batch, head, 0, of_pack) };
             for (to, line) in to.iter_mut().zip(weights.chunks_exact(width)) {
                 *to += line[lanes.clone()].iter().sum::<f32>();
             }

@@ -66,9 +66,9 @@ pub struct Observe<'a> {
 pub struct Top<'a> {
     /// How many weights to keep for each query.
     pub k: usize,
-    /// `[batch, heads, queries, k]`; 0 where a query sees fewer keys.
+    /// `[batch, heads, queries, k]`; 0 where fewer keys of a query have a weight above 0.
     pub weights: &'a mut [f32],
-    /// `[batch, heads, queries, k]`: the keys; `u32::MAX` where a query sees fewer.
+    /// `[batch, heads, queries, k]`: the keys; `u32::MAX` where fewer have a weight above 0.
     pub keys: &'a mut [u32],
 }
 
@@ -116,7 +116,6 @@ pub(in crate::dot) fn observe_at(
             &shape,
             weights.len(),
         )?;
-        weights.fill(0.0);
         rows = Some((wanted, ViewMut::heads_first(weights, shape)));
     }
     let mut entropy = None;
@@ -137,7 +136,6 @@ pub(in crate::dot) fn observe_at(
             &[batch, heads, keys],
             to.len(),
         )?;
-        to.fill(0.0);
         sums = Some(ViewMut::heads_first(to, [batch, heads, 1, keys]));
     }
     let (mut top_weights, mut top_keys, mut k) = (None, None, 0);
@@ -159,6 +157,12 @@ pub(in crate::dot) fn observe_at(
         k = top.k;
         top_weights = Some(ViewMut::heads_first(top.weights, shape));
         top_keys = Some(ViewMut::heads_first(top.keys, shape));
+    }
+    if let Some((_, weights)) = &mut rows {
+        weights.data.fill(0.0);
+    }
+    if let Some(sums) = &mut sums {
+        sums.data.fill(0.0);
     }
     // No query to look at: what is beside a size of 0 may be more than could be counted.
     if query.shape.contains(&0) {

@@ -180,6 +180,9 @@ impl Shared<'_> {
 }
 
 /// The positions of cell `index`, of `cells` that share out `range`.
+///
+/// # Panics
+/// If `cells` is 0.
 pub fn cell(range: &Range<usize>, index: usize, cells: usize) -> Range<usize> {
     let start =
         |index: usize| range.start + (index as u64 * range.len() as u64 / cells as u64) as usize;
@@ -193,7 +196,14 @@ pub fn cell(range: &Range<usize>, index: usize, cells: usize) -> Range<usize> {
 ///
 /// assert_eq!((cell(&(10..20), 2, 4), cell_of(&(10..20), 15, 4)), (15..17, 2));
 /// ```
+///
+/// # Panics
+/// If `position` is outside of `range`, or `cells` is 0.
 pub fn cell_of(range: &Range<usize>, position: usize, cells: usize) -> usize {
+    assert!(
+        range.contains(&position) && cells > 0,
+        "a position of a cell"
+    );
     let after = (position - range.start + 1) as u64;
     ((after * cells as u64 - 1) / range.len() as u64) as usize
 }

@@ -253,3 +253,99 @@ fn parts_that_are_not_there_are_refused() {
     };
     assert!(pool(&Attention::default(), view, view, &lse, pooled).is_ok());
 }
+
+/// In a pack, what is observed of a sequence is what is observed of it alone, on any number of threads.
+#[test]
+fn sequences_of_a_pack_are_observed_as_if_alone() {
+    let dim = 8;
+    let (of_queries, of_keys) = unless_miri(
+        (&[0, 140, 140, 240, 500][..], &[0, 170, 173, 300, 541][..]),
+        (&[0, 3, 3, 5][..], &[0, 4, 6, 11][..]),
+    );
+    let length = |offsets: &[u32]| offsets[offsets.len() - 1] as usize;
+    let (queries, keys) = (length(of_queries), length(of_keys));
+    let (q, k) = (random(1, queries * dim, 2.0), random(2, keys * dim, 2.0));
+    let observed = |attention: &Attention, q: &[f32], k: &[f32]| {
+        let [query, key] = [q, k].map(|x| View::heads_first(x, [1, 1, x.len() / dim, dim]));
+        let rows = q.len() / dim;
+        let (mut output, mut lse) = (vec![0.0; q.len()], vec![0.0; 3 * rows]);
+        let to = ViewMut::heads_first(&mut output, query.shape);
+        forward_at(
+            Level::current(),
+            attention,
+            query,
+            key,
+            key,
+            to,
+            Some(&mut lse),
+        )
+        .unwrap();
+        let (mut entropy, mut sums) = (vec![f32::NAN; rows], vec![f32::NAN; k.len() / dim]);
+        let observe = Observe {
+            entropy: Some(&mut entropy),
+            column_sums: Some(&mut sums),
+            ..Observe::default()
+        };
+        observe_at(Level::current(), attention, query, key, &lse, observe).unwrap();
+        vec![entropy, sums]
+    };
+    let together = on_every_pool(|| {
+        let offsets = Some(Offsets {
+            query: of_queries,
+            key: of_keys,
+        });
+        let attention = Attention {
+            offsets,
+            ..Attention::default()
+        };
+        observed(&attention, &q, &k)
+    });
+    let mut alone = [vec![], vec![]];
+    for (of_query, of_key) in of_queries.windows(2).zip(of_keys.windows(2)) {
+        let part = |of: &[u32]| of[0] as usize * dim..of[1] as usize * dim;
+        let found = observed(&Attention::default(), &q[part(of_query)], &k[part(of_key)]);
+        alone
+            .iter_mut()
+            .zip(found)
+            .for_each(|(all, of)| all.extend(of));
+    }
+    assert_eq!(together, alone);
+}
+
+#[test]
+fn what_is_refused_is_not_written() {
+    let numbers = [0.5f32; 12];
+    let view = View::heads_first(&numbers, [1, 1, 6, 2]);
+    let (mut weights, mut sums) = ([7.0; 6], [7.0; 6]);
+    for wrong in ["entropy", "column_sums", "top.weights", "top.keys"] {
+        let length = |name: &str, right: usize| right - usize::from(name == wrong);
+        let observe = Observe {
+            rows: Some((&[2], &mut weights)),
+            entropy: Some(&mut [7.0; 6][..length("entropy", 6)]),
+            column_sums: Some(&mut sums[..length("column_sums", 6)]),
+            top: Some(Top {
+                k: 1,
+                weights: &mut [7.0; 6][..length("top.weights", 6)],
+                keys: &mut [7; 6][..length("top.keys", 6)],
+            }),
+        };
+        let found = observe_at(
+            Level::current(),
+            &Attention::default(),
+            view,
+            view,
+            &[0.0; 18],
+            observe,
+        );
+        assert!(found.unwrap_err().to_string().contains(wrong), "{wrong}");
+        assert_eq!((weights, sums), ([7.0; 6], [7.0; 6]), "{wrong}");
+    }
+}
+
+#[test]
+fn a_position_outside_of_the_cells_panics() {
+    for (position, cells) in [(9, 4), (20, 4), (15, 0)] {
+        let found = std::panic::catch_unwind(|| crate::dot::cell_of(&(10..20), position, cells));
+        assert!(found.is_err(), "{position} {cells}");
+    }
+}

@@ -312,3 +312,103 @@ fn the_same_bits_on_any_pool_and_in_any_batch() {
     let (output, lse) = forward(Level::current(), &causal, one, &middle);
     assert_eq!((output, lse), (part(&all[0]), part(&all[1])));
 }
+
+/// The output and the gradient of a query depend on its own numbers and masks alone: not on how many other queries there are, and not
+/// on what these see.
+#[test]
+fn a_query_has_the_same_bits_whatever_the_others_see() {
+    let (dim, value_dim) = (8, 6);
+    for case in 0..unless_miri(60u64, 1) {
+        let drawn = random(100 + case, 8, 1.0);
+        let number = |index: usize, below: usize| {
+            let share = f64::from(drawn[index]).abs().min(0.999);
+            (share * below as f64) as usize
+        };
+        let queries = 2 + number(0, unless_miri(190, 20));
+        let keys = 1 + number(1, unless_miri(400, 40));
+        let own = number(2, queries);
+        let shape = Shape::one_head(queries, keys, dim, value_dim);
+        let inputs = shape.inputs(3.0);
+        let d_output = random(4, queries * value_dim, 1.0);
+        // Runs of keys that are kept or of one document; those of the other queries are drawn twice.
+        let runs = |seed: u64, count: usize, length: usize| -> Vec<u8> {
+            let drawn = random(seed, count.div_ceil(length), 1.0);
+            (0..count)
+                .map(|i| u8::from(drawn[i / length] > 0.2))
+                .collect()
+        };
+        let length = 1 + number(3, 60);
+        let keep = [1, 2].map(|draw| {
+            let mut keep = runs(1000 * draw + case, queries * keys, length);
+            keep[own * keys..][..keys].copy_from_slice(&runs(case, keys, length));
+            keep
+        });
+        let documents = [1, 2].map(|draw| {
+            let mut of_queries = runs(1000 * draw + case, queries, 3);
+            of_queries[own] = 1;
+            of_queries.into_iter().map(u32::from).collect::<Vec<_>>()
+        });
+        let of_keys: Vec<u32> = runs(case, keys, length)
+            .into_iter()
+            .map(u32::from)
+            .collect();
+        let side = |index: usize| (drawn[index] > 0.0).then(|| number(index, 150));
+        let attention = |draw: usize, queries: usize| Attention {
+            alignment: Alignment::UpperLeft,
+            causal: case % 2 == 0,
+            window: (case % 3 > 0).then(|| Window {
+                left: side(4),
+                right: side(5),
+            }),
+            keep: (case % 5 == 1)
+                .then(|| View::heads_first(&keep[draw][..queries * keys], [1, 1, queries, keys])),
+            documents: (case % 5 == 2).then(|| Documents {
+                query: &documents[draw][..queries],
+                key: &of_keys,
+            }),
+            ..Attention::default()
+        };
+        for &level in Level::available() {
+            let row = |draw: usize, queries: usize| {
+                let attention = attention(draw, queries);
+                let shape = Shape { queries, ..shape };
+                let [query, key, value] = &inputs;
+                let query = &query[..queries * dim];
+                let of_shape = [query.to_vec(), key.clone(), value.clone()];
+                let (output, lse) = forward(level, &attention, shape, &of_shape);
+                let mut d_query = vec![f32::NAN; queries * dim];
+                let (mut d_key, mut d_value) = (vec![0.0; keys * dim], vec![0.0; keys * value_dim]);
+                let [of_query, of_key, of_value] = shape.views();
+                let inputs = Inputs {
+                    query: View::heads_first(query, of_query),
+                    key: View::heads_first(key, of_key),
+                    value: View::heads_first(value, of_value),
+                    output: View::heads_first(&output, shape.output()),
+                    lse: &lse,
+                    d_output: View::heads_first(&d_output[..output.len()], shape.output()),
+                };
+                let gradients = Gradients {
+                    query: ViewMut::heads_first(&mut d_query, of_query),
+                    key: ViewMut::heads_first(&mut d_key, of_key),
+                    value: ViewMut::heads_first(&mut d_value, of_value),
+                    bias: None,
+                    sink: None,
+                };
+                backward_at(level, &attention, inputs, gradients).unwrap();
+                [
+                    output[own * value_dim..][..value_dim].to_vec(),
+                    lse[own * 3..][..3].to_vec(),
+                    d_query[own * dim..][..dim].to_vec(),
+                ]
+            };
+            let expected = row(0, queries);
+            let name = format!("case {case}, {level:?}, query {own} of {queries}, {keys} keys");
+            assert_eq!(
+                row(1, queries),
+                expected,
+                "{name}: others see something else"
+            );
+            assert_eq!(row(0, own + 1), expected, "{name}: no queries behind it");
+        }
+    }
+}

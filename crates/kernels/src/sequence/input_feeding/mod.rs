@@ -330,7 +330,8 @@ impl Operation for InputFeedingDecoder {
             query,
             ..
         } = self.sizes();
-        if batch == 0 || n == 0 {
+        // Without steps nothing is written, and sizes that no operand has may be more than could be allocated.
+        if steps == 0 || batch == 0 || n == 0 {
             written.weights.fill(0.0);
             return;
         }
@@ -358,7 +359,7 @@ impl Operation for InputFeedingDecoder {
         d_output: &[f32],
         to: InputFeedingFields<&mut [f32]>,
     ) {
-        if self.batch == 0 || self.hidden == 0 {
+        if self.steps == 0 || self.batch == 0 || self.hidden == 0 {
             to.into_vec()
                 .into_iter()
                 .for_each(|gradient| gradient.fill(0.0));

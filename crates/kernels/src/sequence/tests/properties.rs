@@ -260,6 +260,28 @@ fn empty_sizes_are_no_error() {
     }
 }
 
+/// Sizes that no operand has, beside a 0, are not allocated.
+#[test]
+fn sizes_that_no_operand_has_cost_nothing() {
+    for unit in UNITS {
+        for sources in [1 << 40, usize::MAX] {
+            nothing(&AdditiveDecoder {
+                sources,
+                keep_source: None,
+                ..decoder(unit, [0, 1, 1], [0; 3])
+            });
+        }
+    }
+    for sources in [1 << 40, usize::MAX] {
+        nothing(&InputFeedingDecoder {
+            sources,
+            value: 0,
+            keep_source: None,
+            ..luong(0, 1, Some(0))
+        });
+    }
+}
+
 /// Everything is overwritten, and without a gradient of the results, those of the inputs are 0.
 fn nothing<D: Described>(case: &D) {
     let inputs = draw(case, 12);

@@ -7,6 +7,7 @@ mod plain;
 mod query;
 mod refusals;
 mod storage;
+mod windows;
 
 use half::bf16;
 

@@ -110,3 +110,24 @@ fn a_query_beside_global_positions() {
         assert!((sum - 1.0).abs() < 1e-5, "{query}: {sum}");
     }
 }
+
+#[test]
+fn heads_of_another_size_are_refused() {
+    let sizes = Sizes {
+        head: 9,
+        ..PLAIN.sizes
+    };
+    let stacks = [PLAIN, Choice { sizes, ..PLAIN }].map(|choice| stack(&choice));
+    for (first, second) in [(0, 1), (1, 0)] {
+        let mut one = QueryObserver::new(0, false, 0, 2);
+        let mut pass = |at: usize| stacks[at].forward(None, &[0.5; 24], &[3], Some(&mut one));
+        pass(first).unwrap();
+        let error = pass(second).unwrap_err().to_string();
+        assert!(
+            error.starts_with("`query` has features of a head"),
+            "{error}"
+        );
+        let size = stacks[first].sizes.head;
+        assert_eq!(one.found().unwrap().keys.len(), 3 * size);
+    }
+}

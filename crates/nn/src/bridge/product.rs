@@ -1,6 +1,6 @@
 //! Matrix products on slices, by [`gemm`], which Burn's own products use: here they read and write parts of a matrix in place
-//! and add to what is there, so that gradients of several products are added up without a copy. Products of many rows with a bias or a
-//! long inner index, and gradients of narrow weights, have kernels of ours: [`regard_kernels::matmul`].
+//! and add to what is there, so that gradients of several products are added up without a copy. Products of many rows
+//! with weights, and gradients of narrow weights, have kernels of ours: [`regard_kernels::matmul`].
 
 use std::{mem::MaybeUninit, ops::Range};
 
@@ -18,11 +18,8 @@ use super::memory;
 const NARROW: usize = 512;
 /// Rows from which on the kernel of gradients of weights is worth its packing.
 const LONG: usize = 256;
-/// Rows from which on the kernels of products with weights are worth the packing of these.
+/// Rows from which on the kernels of products with weights are worth the packing of these (`docs/experiments.md`).
 pub(super) const MANY: usize = 1024;
-/// Numbers that a product without a bias sums from which on our kernel is no slower than gemm, and up to a tenth faster
-/// (`docs/experiments.md`). With a bias it always is: gemm adds to what is there, so that the output is written, read and written again.
-const DEEP: usize = 512;
 
 /// Of one multiply-add on one thread.
 const NANOSECONDS: f64 = 0.015;
@@ -161,7 +158,7 @@ pub(super) fn affine(
 ) -> Result<Vec<f32>, KernelError> {
     assert_eq!(a.columns, b.rows, "sizes of a product");
     let (rows, inner, columns) = (a.rows, a.columns, b.columns);
-    if rows >= MANY && a.is_whole() && (bias.is_some() || inner >= DEEP) {
+    if rows >= MANY && a.is_whole() {
         let a = &a.data[..rows * inner];
         let of_b = &b.data[..inner * columns];
         if b.is_whole() {

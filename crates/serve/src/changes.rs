@@ -1,5 +1,6 @@
 //! The changes of heads that the page asks for. One of them needs what the model looks at in another text or image.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use regard_kernels::stack::GivenWeights;
@@ -7,17 +8,22 @@ use regard_trace::Trace;
 use serde::Deserialize;
 
 use crate::entries::Entries;
+use crate::named::Named;
 use crate::{AblatedHead, Ablation, Change, Input, Model};
 
 /// The last text whose weights were taken, and what the model looks at in it: ranking asks for each head of the same text.
 pub type OtherText = Arc<Mutex<Option<(Input, Arc<Trace>)>>>;
 
+/// The most changes of one look: each costs time, and given weights cost memory.
+const MOST_CHANGES: usize = 1024;
+
 /// Heads as the page names them.
 #[derive(Default, Deserialize)]
 #[serde(transparent)]
-pub struct Changes(Vec<Changed>);
+pub struct Changes(Vec<Named<Changed>>);
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Changed {
     map: String,
     layer: usize,
@@ -30,8 +36,16 @@ struct Changed {
 enum Asked {
     Off,
     Uniform,
-    Hide { query: usize, key: usize },
+    Hide(Named<Weight>),
     Replace(Other),
+}
+
+/// The weight of a key for a query, by their positions.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Weight {
+    query: usize,
+    key: usize,
 }
 
 /// Whose weights a head takes.
@@ -45,6 +59,42 @@ enum Other {
 }
 
 impl Changes {
+    /// Refuses what no look needs, before anything is computed.
+    ///
+    /// # Errors
+    /// A sentence, for more than [`MOST_CHANGES`], for a head that is changed twice, but for its hidden weights, and for weights of
+    /// several texts, each of which the model would have to read.
+    pub fn check(&self) -> Result<(), String> {
+        let count = self.0.len();
+        if count > MOST_CHANGES {
+            return Err(format!(
+                "{count} changes of heads: expected at most {MOST_CHANGES}"
+            ));
+        }
+        let texts = self.0.iter().filter_map(|Named(one)| match &one.change {
+            Asked::Replace(Other::Text(text)) => Some(text),
+            _ => None,
+        });
+        let texts = texts.collect::<HashSet<_>>().len();
+        if texts > 1 {
+            return Err(format!(
+                "weights of {texts} other texts: expected those of one text"
+            ));
+        }
+        let mut seen = HashSet::new();
+        for Named(one) in &self.0 {
+            let Changed {
+                map, layer, head, ..
+            } = one;
+            if !matches!(one.change, Asked::Hide(_)) && !seen.insert((map, layer, head)) {
+                return Err(format!(
+                    "head {head} of layer {layer} of {map:?} is changed twice: expected each head once, but for weights that are hidden"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The changes as `model` takes them; it looks at the other texts first. Looks are those of `entries`.
     ///
     /// # Errors
@@ -56,7 +106,7 @@ impl Changes {
         other: &OtherText,
         entries: &Entries,
     ) -> Result<Ablation, String> {
-        let changed = self.0.into_iter().map(|one| {
+        let changed = self.0.into_iter().map(|Named(one)| {
             let Changed {
                 map,
                 layer,
@@ -66,7 +116,7 @@ impl Changes {
             let change = match change {
                 Asked::Off => Change::Off,
                 Asked::Uniform => Change::Uniform,
-                Asked::Hide { query, key } => Change::Hide { query, key },
+                Asked::Hide(Named(Weight { query, key })) => Change::Hide { query, key },
                 Asked::Replace(Other::Text(text)) => {
                     let input = Input {
                         text,

@@ -31,6 +31,8 @@ pub struct Config {
     pub max_body: usize,
     /// How many traces of the model are kept; the oldest go first. Those of one search count once. Default 8.
     pub kept_looks: usize,
+    /// How many bytes the weights of kept traces may take; the oldest go first, and the last look stays whatever it takes. Default 512 MiB.
+    pub kept_bytes: usize,
     /// How many connections there are at a time; further ones wait. At least 1. Default 128.
     pub connections: usize,
     /// How long a connection may stand still: beyond the time that the model has, it must send or take 16 KiB, a whole request or the
@@ -47,6 +49,7 @@ impl Default for Config {
             queue: 8,
             max_body: 16 << 20,
             kept_looks: 8,
+            kept_bytes: 512 << 20,
             connections: 128,
             patience: Duration::from_secs(30),
         }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::long::Long;
-use crate::{Ablation, Gradients, Input, Proposed};
+use crate::{Ablation, Change, Gradients, Input, Proposed};
 
 /// Rows and columns of the small maps in the overview.
 pub const SMALL: usize = 32;
@@ -73,6 +73,17 @@ impl Asked {
         let tree = json!({ "proposals": proposals, "hypotheses": self.hypotheses });
         (!proposals.is_empty()).then_some(tree)
     }
+
+    /// The bytes of the weights that its heads were given.
+    pub fn bytes(&self) -> usize {
+        let changes = self.ablation.heads.iter();
+        let given = changes.filter_map(|one| match &one.change {
+            Change::Replace(given) => Some(given),
+            _ => None,
+        });
+        let rows = given.flat_map(|given| (0..).map_while(move |query| given.row(query)));
+        size_of::<f32>() * rows.map(<[f32]>::len).sum::<usize>()
+    }
 }
 
 impl Entry {
@@ -109,6 +120,19 @@ impl Entry {
                 false => self.pieces.clone(),
             }),
         }
+    }
+
+    /// The bytes of its weights, those between words and gradients included once they were asked for.
+    pub fn bytes(&self) -> usize {
+        let merged = self.words.get();
+        let merged = merged.filter(|words| !Arc::ptr_eq(words, &self.pieces));
+        let maps = [Some(&self.pieces), merged].into_iter().flatten();
+        let maps = maps.flat_map(|trace| &trace.maps);
+        let weights: usize = maps.map(|map| map.weights().len()).sum();
+        let gradients = self.gradients.get().into_iter();
+        let gradients = gradients.flat_map(|found| &found.maps);
+        let products: usize = gradients.map(|map| map.products.len()).sum();
+        size_of::<f32>() * (weights + products)
     }
 
     /// Every head of every map, small, with its diagnostics. Computed once.
@@ -514,7 +538,7 @@ impl Heads {
 /// Indices from a list such as `0,3,4-7`, each once, in order.
 ///
 /// # Errors
-/// A sentence, for what is no number and an index that is not below `length`.
+/// A sentence, for an empty part, for what is no number and for an index that is not below `length`.
 pub fn indices(list: &str, length: usize, what: &str) -> Result<Vec<usize>, String> {
     let wrong = |part: &str| {
         format!(
@@ -522,8 +546,11 @@ pub fn indices(list: &str, length: usize, what: &str) -> Result<Vec<usize>, Stri
             length.saturating_sub(1)
         )
     };
+    if list.is_empty() {
+        return Ok(vec![]);
+    }
     let mut chosen = vec![];
-    for part in list.split(',').filter(|part| !part.is_empty()) {
+    for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let number = |text: &str| text.parse::<usize>().ok().filter(|&n| n < length);
         let range = number(first).zip(number(last));

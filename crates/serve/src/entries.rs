@@ -11,15 +11,17 @@ pub struct Entries {
     list: RwLock<Vec<Arc<Entry>>>,
     next: AtomicU64,
     kept_looks: usize,
+    kept_bytes: usize,
 }
 
 impl Entries {
-    /// With these traces, and room for as many looks.
-    pub fn new(opened: Vec<Opened>, kept_looks: usize) -> Self {
+    /// With these traces, and room for as many looks, as far as their numbers fit into so many bytes.
+    pub fn new(opened: Vec<Opened>, kept_looks: usize, kept_bytes: usize) -> Self {
         let entries = Self {
             list: RwLock::default(),
             next: AtomicU64::new(0),
             kept_looks: kept_looks.max(1),
+            kept_bytes,
         };
         entries.add(opened);
         entries
@@ -54,8 +56,8 @@ impl Entries {
         list.iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Adds a look, drops the oldest one if there are too many, and gives the number of its answer. Each hypothesis of a search has an
-    /// entry, the answer's first.
+    /// Adds a look, drops the oldest ones if there are too many or they take too many bytes, and gives the number of its answer. Each
+    /// hypothesis of a search has an entry, the answer's first.
     pub fn keep(&self, seen: Seen, input: Input, ablation: Ablation) -> u64 {
         let first = self.next.fetch_add(count(&seen), Ordering::Relaxed);
         let name = match (input.text.as_str(), seen.output.as_str()) {
@@ -65,10 +67,20 @@ impl Entries {
         let entries = of_look(name, seen, input, ablation, first);
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         list.extend(entries.map(Arc::new));
-        let mut looks: Vec<Arc<Asked>> = list.iter().filter_map(|one| one.asked.clone()).collect();
-        looks.dedup_by(|a, b| Arc::ptr_eq(a, b));
-        if looks.len() > self.kept_looks {
-            let is_oldest = |asked: &Arc<Asked>| Arc::ptr_eq(asked, &looks[0]);
+        // The looks with their bytes, the oldest first.
+        let mut looks: Vec<(Arc<Asked>, usize)> = vec![];
+        for entry in list.iter() {
+            let Some(asked) = &entry.asked else { continue };
+            match looks.last_mut() {
+                Some((last, bytes)) if Arc::ptr_eq(last, asked) => *bytes += entry.bytes(),
+                _ => looks.push((asked.clone(), asked.bytes() + entry.bytes())),
+            }
+        }
+        let mut held: usize = looks.iter().map(|(_, bytes)| bytes).sum();
+        while looks.len() > self.kept_looks || looks.len() > 1 && held > self.kept_bytes {
+            let (oldest, bytes) = looks.remove(0);
+            held -= bytes;
+            let is_oldest = |asked: &Arc<Asked>| Arc::ptr_eq(asked, &oldest);
             list.retain(|one| !one.asked.as_ref().is_some_and(is_oldest));
         }
         first

@@ -40,6 +40,7 @@
 //! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
 //! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
 //! a map is sent in at most 1,024 x 1,024 cells, four views are computed at a time, and connections are limited in number and in time.
+//! Looks are kept up to a number and to so many bytes, and one look takes at most 1,024 changes of heads.
 #![deny(missing_docs)]
 // The server and what it alone uses are missing in a browser.
 #![cfg_attr(target_family = "wasm", allow(dead_code, unused_imports))]
@@ -61,6 +62,7 @@ mod long;
 mod model;
 #[cfg(feature = "models")]
 pub mod models;
+mod named;
 #[cfg(not(target_family = "wasm"))]
 mod server;
 mod standalone;
@@ -78,8 +80,8 @@ pub use explain::{
 };
 pub use local::{Answer, Local};
 pub use model::{
-    AblatedHead, Ablation, Alternative, Change, Continuation, Generation, GradientMap, Gradients,
-    Hypothesis, Input, InputKind, Model, Proposed, QueryPlace, Seen,
+    AblatedHead, Ablation, Alternative, Change, Continuation, Cut, Generation, GradientMap,
+    Gradients, Hypothesis, Input, InputKind, Model, Proposed, QueryPlace, Seen,
 };
 pub use regard_kernels::stack::{GivenWeights, QueryKeys};
 #[cfg(not(target_family = "wasm"))]

@@ -22,7 +22,7 @@ use crate::{Contents, Opened};
 /// ```
 /// use regard_serve::{Contents, Local};
 ///
-/// let local = Local::new(Contents::default(), 8);
+/// let local = Local::new(Contents::default(), 8, 256 << 20);
 /// let answer = local.answer("GET", "api/traces", vec![]);
 /// assert_eq!(answer.status, 200);
 /// assert!(String::from_utf8_lossy(&answer.body).contains("\"traces\":[]"));
@@ -44,9 +44,10 @@ pub struct Answer {
 }
 
 impl Local {
-    /// With these contents; of the model's looks the last `kept_looks` are kept.
-    pub fn new(contents: Contents, kept_looks: usize) -> Self {
-        let entries = Arc::new(Entries::new(contents.traces, kept_looks));
+    /// With these contents; of the model's looks the last `kept_looks` are kept, as far as their weights fit into `kept_bytes`, and the
+    /// last one in any case.
+    pub fn new(contents: Contents, kept_looks: usize, kept_bytes: usize) -> Self {
+        let entries = Arc::new(Entries::new(contents.traces, kept_looks, kept_bytes));
         let worker = contents.model.map(Worker::here);
         let app = Arc::new(App::new(entries, worker, contents.explainer, false));
         let routes = api::routes().layer(DefaultBodyLimit::disable());

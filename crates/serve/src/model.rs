@@ -169,7 +169,7 @@ pub struct Input {
 
 /// How a language model writes on after a text. The default writes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Continuation {
     /// How many tokens at most.
     pub tokens: usize,
@@ -248,6 +248,8 @@ pub struct Seen {
     pub alternatives: Vec<Alternative>,
     /// How the answer was searched for, of a model that writes.
     pub generation: Option<Generation>,
+    /// How much of the text was read, if it was cut.
+    pub cut: Option<Cut>,
 }
 
 impl Seen {
@@ -258,6 +260,7 @@ impl Seen {
             output: output.into(),
             alternatives: vec![],
             generation: None,
+            cut: None,
         }
     }
 }
@@ -267,6 +270,15 @@ impl From<Trace> for Seen {
     fn from(trace: Trace) -> Self {
         Self::new(trace, "")
     }
+}
+
+/// A text that is longer than the model reads, of which it read the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// How many tokens the text has.
+    pub tokens: usize,
+    /// How many of them were read.
+    pub read: usize,
 }
 
 /// Something that the model could have answered.

@@ -52,7 +52,8 @@ pub fn serve(
         model,
         explainer,
     } = contents;
-    let entries = Arc::new(entries::Entries::new(traces, config.kept_looks));
+    let entries = entries::Entries::new(traces, config.kept_looks, config.kept_bytes);
+    let entries = Arc::new(entries);
     let worker = model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout));
     let worker = worker.transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -203,17 +203,38 @@ pub(crate) fn opened(title: &str, shown: Vec<(String, Seen)>, address: &str) -> 
     let head = format!(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n<style>{}</style>\n\
          <script type=\"importmap\">{}</script>\n<script type=\"application/json\" id=\"recorded\">{data}</script>\n\
-         <script type=\"module\">import \"app.js\";</script>\n",
+         <script type=\"module\">import \"app.js\";</script>",
         file("/style.css"),
         json!({ "imports": imports }),
     );
     let title: String = visible(title).replace('&', "&amp;").replace('<', "&lt;");
-    let page = file("/");
-    let page = page.replace("<link rel=\"stylesheet\" href=\"style.css\">\n", &head);
-    let page = page.replace("<script type=\"module\" src=\"app.js\"></script>\n", "");
-    let page = page.replace("<title>regard</title>", &format!("<title>{title}</title>"));
-    let (before, after) = page.split_once("<noscript>").unwrap_or((&page, ""));
-    format!("{before}<noscript>{}{after}", still.unwrap_or_default())
+    filled(file("/"), &title, &head, &still.unwrap_or_default())
+}
+
+/// The page with a title, a head in place of its links, and what is shown without scripts.
+///
+/// # Panics
+/// If one of the places is not there: without its links replaced, the file would be a page that shows nothing.
+fn filled(page: &str, title: &str, head: &str, still: &str) -> String {
+    // What is put in holds none of these: `<` is escaped in texts.
+    let places = [
+        ("<title>regard</title>", format!("<title>{title}</title>")),
+        (
+            "<link rel=\"stylesheet\" href=\"style.css\">",
+            head.to_owned(),
+        ),
+        (
+            "<script type=\"module\" src=\"app.js\"></script>",
+            String::new(),
+        ),
+        ("<noscript>", format!("<noscript>{still}")),
+    ];
+    places
+        .iter()
+        .fold(page.to_owned(), |page, (place, content)| {
+            assert!(page.contains(place), "the page has no {place}");
+            page.replacen(place, content, 1)
+        })
 }
 
 /// A trace as one picture.
@@ -224,4 +245,26 @@ fn still(trace: &Trace) -> String {
     let map = || trace.maps.first().map(Heatmap::from_map);
     let map = || map().map(|map| svg::heatmap(&map, &SvgOptions::default()));
     over_image.or_else(map).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Git may give the page the line ends of Windows.
+    #[test]
+    fn pages_are_filled_whatever_ends_their_lines() {
+        let page = include_str!("page/index.html").replace("\r\n", "\n");
+        for page in [page.replace('\n', "\r\n"), page] {
+            let filled = filled(&page, "a look", "<style></style>", "<svg></svg>");
+            for there in [
+                "<title>a look</title>",
+                "<style></style>",
+                "<noscript><svg></svg>",
+            ] {
+                assert_eq!(filled.matches(there).count(), 1, "{there}");
+            }
+            assert!(!filled.contains("style.css") && !filled.contains("app.js"));
+        }
+    }
 }

@@ -27,8 +27,9 @@ use regard_train::{
     tasks::{Captioning, Translation},
 };
 
-/// Looks of the model that are kept.
+/// Looks of the model that are kept, and the bytes that their weights may take.
 const KEPT: usize = 8;
+const KEPT_BYTES: usize = 256 << 20;
 
 /// Why there is no viewer.
 pub type Refused = Box<dyn Error + Send + Sync>;
@@ -44,7 +45,7 @@ pub fn viewer(model: Option<(&str, &[u8])>) -> Result<Local, Refused> {
         explainer: Some(Box::new(Explanations)),
         ..Contents::default()
     };
-    Ok(Local::new(contents, KEPT))
+    Ok(Local::new(contents, KEPT, KEPT_BYTES))
 }
 
 fn open(name: &str, bytes: &[u8]) -> Result<Box<dyn Model>, Refused> {

@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use std::{env, fs, thread};
 
+use burn::tensor::Device;
 use chromium::Page;
 use common::ask;
-use regard_serve::Local;
-use regard_trace::Tokens;
+use regard_models::TransformerConfig;
+use regard_serve::{Ablation, Input, Local, Model, models::Translations};
+use regard_trace::{Kind, Tokens};
+use regard_train::{Translator, model_from_bytes, tasks::Translation};
 use serde_json::{Value, json};
 
 const SENTENCES: [&str; 4] = [
@@ -78,13 +81,18 @@ fn send(folder: &Path, mut stream: TcpStream) -> Option<()> {
     stream.write_all(&body).ok()
 }
 
-/// The same on this machine.
-fn local(model: &str) -> Local {
+/// The file of a model.
+fn weights(model: &str) -> Vec<u8> {
     let path = repository()
         .join("crates/cli/models")
         .join(model)
         .join("model.safetensors");
-    regard_web::viewer(Some((model, &fs::read(path).unwrap()))).unwrap()
+    fs::read(path).unwrap()
+}
+
+/// The same on this machine.
+fn local(model: &str) -> Local {
+    regard_web::viewer(Some((model, &weights(model)))).unwrap()
 }
 
 fn look(local: &Local, asked: Value, image: &[u8]) -> Value {
@@ -149,6 +157,38 @@ fn translations_are_those_of_the_library() {
     page.wait("document.querySelector('.heat, canvas')");
     page.screenshot("web-head");
     no_errors(&page);
+}
+
+/// Of a text that is longer than the translator reads, the look says how much was read.
+#[test]
+fn a_text_that_was_cut_is_told() {
+    let name = "multi30k-en-de";
+    let device = &Device::flex();
+    let (model, mut description) = model_from_bytes::<TransformerConfig, Translation>(
+        "transformer",
+        &weights(name),
+        name,
+        device,
+    )
+    .unwrap();
+    description.translate.max_source_tokens = 4;
+    let translator = Translator::new(model, description, device).looking(true);
+    let mut model = Translations::new(name, translator);
+    let mut look = |text: &str| {
+        let input = Input {
+            text: text.to_owned(),
+            ..Input::default()
+        };
+        model.look(&input, &Ablation::default()).unwrap()
+    };
+    let seen = look(SENTENCES[0]);
+    let cut = seen.cut.unwrap();
+    assert!(cut.read == 4 && cut.tokens > 8, "{cut:?}");
+    // And the mark of the end.
+    let mut maps = seen.trace.maps.iter();
+    let own = maps.find(|map| map.kind() == Kind::EncoderSelf).unwrap();
+    assert_eq!(own.keys().len(), cut.read + 1);
+    assert_eq!(look("A man.").cut, None);
 }
 
 /// Every view draws its own files.

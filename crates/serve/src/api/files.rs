@@ -13,13 +13,14 @@ use regard_view::training::Plot;
 use serde::Deserialize;
 
 use super::request::{
-    At, Of, Options, chosen, long_part, map_of, plots, range, searched, taken, worked,
+    At, Of, Options, Unasked, chosen, long_part, map_of, plots, range, searched, taken, worked,
 };
 use super::{App, Refusal, bad};
 use crate::Explained;
 use crate::data::{self, Heads, MOST_SIDE};
 use crate::export::{self, Format, Source};
 use crate::long::Part;
+use crate::named::Named;
 
 pub(super) async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let other = asked.trace2.map(|id| app.entry(id)).transpose()?;
@@ -107,6 +108,7 @@ pub(super) async fn explained_file(
 
 /// Numbers that the page has, such as the effects of heads, `values [rows, columns]`.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Table {
     title: String,
     rows: Vec<String>,
@@ -120,10 +122,11 @@ struct Table {
 
 pub(super) async fn table(
     State(app): State<Arc<App>>,
+    _: Unasked,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
     let body = taken(body)?;
-    let table: Table = serde_json::from_slice(&body)
+    let Named(table): Named<Table> = serde_json::from_slice(&body)
         .map_err(|error| bad(format!("the table is not as expected: {error}")))?;
     let (rows, columns) = (table.rows.len(), table.columns.len());
     if rows.max(columns) > MOST_SIDE || rows * columns != table.values.len() {

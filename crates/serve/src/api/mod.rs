@@ -119,21 +119,18 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<Unanswered> for Refusal {
-    fn from(unanswered: Unanswered) -> Self {
-        let sentence = match unanswered {
-            Unanswered::Refused(sentence) => {
-                return Self(StatusCode::UNPROCESSABLE_ENTITY, sentence);
-            }
-            Unanswered::Full => "too many inputs wait for the model: try again in a moment",
-            Unanswered::Waited => "other inputs kept the model busy: try again in a moment",
-            Unanswered::Timeout => {
-                "the model is still at work: the trace of a look that is kept will be in the list when it is done"
-            }
-            Unanswered::Stopped => "the model has stopped: start the server again",
-        };
-        Self(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned())
-    }
+/// Why the model gave no answer; `late` says what becomes of one that takes too long.
+fn unanswered(why: Unanswered, late: &str) -> Refusal {
+    let sentence = match why {
+        Unanswered::Refused(sentence) => {
+            return Refusal(StatusCode::UNPROCESSABLE_ENTITY, sentence);
+        }
+        Unanswered::Full => "too many inputs wait for the model: try again in a moment".to_owned(),
+        Unanswered::Waited => "other inputs kept the model busy: try again in a moment".to_owned(),
+        Unanswered::Timeout => format!("the model is still at work: {late}"),
+        Unanswered::Stopped => "the model has stopped: start the server again".to_owned(),
+    };
+    Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 
 fn bad(sentence: impl Into<String>) -> Refusal {

@@ -11,11 +11,12 @@ use regard_trace::AttentionMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::request::{At, Of, map_of, taken};
+use super::request::{At, Of, Unasked, map_of, taken};
 use super::views::weights;
-use super::{App, Refusal, bad};
+use super::{App, Refusal, bad, unanswered};
 use crate::changes::Changes;
 use crate::data::{self, Entry, Heads};
+use crate::named::Named;
 use crate::{Continuation, GradientMap, Input, QueryKeys, QueryPlace};
 
 /// The most tokens that a model writes on.
@@ -23,12 +24,12 @@ const MOST_TOKENS: usize = 256;
 
 /// The first line of a look's body; the bytes of an image may follow the line.
 #[derive(Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Look {
     text: String,
     target: String,
     ablation: Changes,
-    continuation: Continuation,
+    continuation: Named<Continuation>,
     /// Whether the trace is kept, to be seen.
     keep: bool,
 }
@@ -39,7 +40,7 @@ impl Default for Look {
             text: String::new(),
             target: String::new(),
             ablation: Changes::default(),
-            continuation: Continuation::default(),
+            continuation: Named(Continuation::default()),
             keep: true,
         }
     }
@@ -47,6 +48,7 @@ impl Default for Look {
 
 pub(super) async fn look(
     State(app): State<Arc<App>>,
+    _: Unasked,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refusal> {
     let worker = app.worker()?;
@@ -55,13 +57,14 @@ pub(super) async fn look(
         .iter()
         .position(|&byte| byte == b'\n')
         .unwrap_or(body.len());
-    let asked: Look = serde_json::from_slice(&body[..end])
+    let Named(asked): Named<Look> = serde_json::from_slice(&body[..end])
         .map_err(|error| bad(format!("the first line is not as expected: {error}")))?;
+    asked.ablation.check().map_err(bad)?;
     let input = Input {
         text: asked.text,
         target: asked.target,
         image: body.get(end + 1..).unwrap_or_default().to_vec(),
-        continuation: asked.continuation,
+        continuation: asked.continuation.0,
     };
     let Continuation {
         tokens,
@@ -84,7 +87,7 @@ pub(super) async fn look(
     let (changes, other) = (asked.ablation, app.other.clone());
     let (keep, entries) = (asked.keep, app.entries.clone());
     // Kept before it is told, so that a look which came too late is found in the list.
-    let (id, (output, alternatives, score)) = worker
+    let (id, (output, alternatives, score, cut)) = worker
         .ask(move |model| {
             let ablation = changes.of(model, &input, &other, &entries)?;
             let seen = model.look(&input, &ablation)?;
@@ -92,11 +95,19 @@ pub(super) async fn look(
                 seen.output.clone(),
                 seen.alternatives.clone(),
                 seen.trace.score,
+                seen.cut,
             );
             let id = keep.then(|| entries.keep(seen, input, ablation));
             Ok((id, answer))
         })
-        .await?;
+        .await
+        .map_err(|why| {
+            let late = match keep {
+                true => "the trace of this look will be in the list when it is done",
+                false => "its answer will be lost; ask again, about less if this lasts",
+            };
+            unanswered(why, late)
+        })?;
     let alternatives: Vec<_> = (alternatives.iter())
         .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
         .collect();
@@ -105,6 +116,7 @@ pub(super) async fn look(
         "output": data::shown(&output, 100_000),
         "alternatives": alternatives,
         "score": score.filter(|score| score.is_finite()),
+        "cut": cut,
     }))
     .into_response())
 }
@@ -113,6 +125,7 @@ pub(super) async fn look(
 const MOST_KEYS: usize = 128;
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct OneQuery {
     map: usize,
     head: usize,
@@ -149,7 +162,13 @@ pub(super) async fn query_keys(
     };
     let found = (app.worker()?)
         .ask(move |model| model.query(&look.input, &look.ablation, &place))
-        .await?;
+        .await
+        .map_err(|why| {
+            unanswered(
+                why,
+                "its queries and keys will be lost; ask again, about a shorter text if this lasts",
+            )
+        })?;
     app.compute(move || Ok(Json(of_query(&found)).into_response()))
         .await
 }
@@ -191,11 +210,24 @@ async fn gradients(app: &App, entry: Arc<Entry>) -> Result<Arc<Entry>, Refusal> 
     let _turn = owner.turn.lock().await;
     if entry.gradients.get().is_none() {
         let rank = (look.hypotheses.iter()).position(|one| one.trace == entry.id);
-        let found = (app.worker()?)
-            .ask(move |model| model.gradients(&look.input, rank.unwrap_or(0)))
-            .await?;
-        // Whoever holds the turn is the only one that sets it.
-        let _ = entry.gradients.set(found);
+        let kept = entry.clone();
+        // Kept before they are told, so that whoever asks again has those that came too late.
+        (app.worker()?)
+            .ask(move |model| {
+                if kept.gradients.get().is_none() {
+                    let found = model.gradients(&look.input, rank.unwrap_or(0))?;
+                    // The model has one thread, so that nobody else has set them.
+                    let _ = kept.gradients.set(found);
+                }
+                Ok(())
+            })
+            .await
+            .map_err(|why| {
+                unanswered(
+                    why,
+                    "the gradients will be kept when they are done; ask again in a moment",
+                )
+            })?;
     }
     Ok(entry)
 }
@@ -219,6 +251,7 @@ fn gradient_of<'a>(entry: &'a Entry, map: &AttentionMap) -> Result<&'a GradientM
 pub(super) async fn all_gradients(
     State(app): State<Arc<App>>,
     At(id): At<u64>,
+    _: Unasked,
 ) -> Result<Response, Refusal> {
     let entry = gradients(&app, app.entry(id)?).await?;
     app.compute(move || {

@@ -23,7 +23,7 @@ use crate::long::{Long, Part};
 
 /// What a view is of. Lists such as `heads` are numbers and ranges, `0,2-3`; an empty list of heads is all of them.
 #[derive(Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Request {
     pub(super) map: usize,
     pub(super) heads: String,
@@ -100,6 +100,22 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for At<T> {
         let named = Path::from_request_parts(parts, app).await;
         let Path(named) = named.map_err(|rejection: PathRejection| bad(rejection.body_text()))?;
         Ok(Self(named))
+    }
+}
+
+/// Of an address that takes no query: one with a query is refused.
+pub(super) struct Unasked;
+
+impl FromRequestParts<Arc<App>> for Unasked {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<App>) -> Result<Self, Refusal> {
+        match parts.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(query) => Err(bad(format!(
+                "this address takes nothing behind a question mark: {query:?}"
+            ))),
+        }
     }
 }
 

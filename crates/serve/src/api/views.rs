@@ -14,7 +14,7 @@ use regard_view::training::Plot;
 use serde_json::json;
 
 use super::request::{
-    At, Of, Options, chosen, long_map, long_part, map_of, plots, range, searched, worked,
+    At, Of, Options, Unasked, chosen, long_map, long_part, map_of, plots, range, searched, worked,
 };
 use super::{App, Refusal, bad};
 use crate::data::{self, Axes, Heads, MOST_SIDE};
@@ -23,7 +23,7 @@ use crate::long::{self, Late};
 /// The longest side of the image that the page gets, in pixels.
 pub const IMAGE_SIDE: usize = 1024;
 
-pub(super) async fn traces(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+pub(super) async fn traces(State(app): State<Arc<App>>, _: Unasked) -> Result<Response, Refusal> {
     let entries = app.entries.all();
     let model = app.worker.as_ref().map(|worker| {
         let name = data::shown(&worker.name, 200);
@@ -139,6 +139,7 @@ pub(super) async fn sums(Of { app, entry, asked }: Of) -> Result<Response, Refus
 pub(super) async fn image(
     State(app): State<Arc<App>>,
     At(id): At<u64>,
+    _: Unasked,
 ) -> Result<Response, Refusal> {
     let entry = app.entry(id)?;
     app.compute(move || {
@@ -217,6 +218,7 @@ pub(super) async fn flowed(Of { app, entry, asked }: Of) -> Result<Response, Ref
 pub(super) async fn generation(
     State(app): State<Arc<App>>,
     At(id): At<u64>,
+    _: Unasked,
 ) -> Result<Response, Refusal> {
     let asked = searched(&*app.entry(id)?)?;
     app.compute(move || Ok(Json(asked.tree()).into_response()))
@@ -224,7 +226,10 @@ pub(super) async fn generation(
 }
 
 /// What can be explained.
-pub(super) async fn explainable(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+pub(super) async fn explainable(
+    State(app): State<Arc<App>>,
+    _: Unasked,
+) -> Result<Response, Refusal> {
     Ok(Json(app.explainer()?.list()).into_response())
 }
 

@@ -4,11 +4,12 @@ use regard_kernels::stack::ChangedHead;
 use regard_models::{generate::SearchTree, gradient::OutputGradients};
 use regard_trace::Kind;
 use regard_train::{
-    TextToText, Translator, recipe::Translation as Settings, translator::Translation,
+    TextToText, Translator, opened::OpenedError, recipe::Translation as Settings,
+    translator::Translation,
 };
 
 use super::{generation, hypotheses, kind_of, listed, no_query, products, sentence};
-use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
+use crate::{Ablation, Cut, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// What translates: its search, and its heads, which can be changed and observed.
 trait Translates: Send {
@@ -18,6 +19,8 @@ trait Translates: Send {
         decoder: Vec<ChangedHead>,
     ) -> Result<(), String>;
     fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String>;
+    /// How much of a text is read, if the search cuts it.
+    fn cut(&self, text: &str) -> Result<Option<Cut>, String>;
     fn token(&self, id: u32) -> Result<String, String>;
     fn query(
         &self,
@@ -54,6 +57,14 @@ impl Translates for Translator {
         let settings = whole_beam(self.settings().clone());
         self.search_tree(text, &settings, listed(&settings))
             .map_err(sentence)
+    }
+
+    fn cut(&self, text: &str) -> Result<Option<Cut>, String> {
+        let tokenizer = self.description().tokenizers.source();
+        let filter = self.settings().length_filter();
+        let limited = filter.limit(0, text, tokenizer).map_err(sentence)?;
+        let read = limited.ids.len();
+        Ok(limited.cut_from.map(|tokens| Cut { tokens, read }))
     }
 
     fn token(&self, id: u32) -> Result<String, String> {
@@ -95,6 +106,18 @@ impl Translates for TextToText {
         let settings = whole_beam(self.settings());
         self.search_tree(text, &settings, listed(&settings))
             .map_err(sentence)
+    }
+
+    fn cut(&self, text: &str) -> Result<Option<Cut>, String> {
+        // A whole text is read beside a target, which is given, so that nothing is searched for; or it is told to be too long.
+        let tokens = match self.read_and_written(text, Some("a")) {
+            Ok([source, _]) => source.len(),
+            Err(OpenedError::LongPrompt { tokens, .. }) => tokens,
+            // The search has told what is wrong with a text that has no tokens.
+            Err(_) => 0,
+        };
+        let read = self.settings().max_source_tokens;
+        Ok((tokens > read).then_some(Cut { tokens, read }))
     }
 
     fn token(&self, id: u32) -> Result<String, String> {
@@ -197,6 +220,7 @@ impl Model for Translations {
         let seen = hypotheses(all, "there is no translation; type some words")?;
         Ok(Seen {
             generation: Some(generation),
+            cut: self.translator.cut(&input.text)?,
             ..seen
         })
     }

@@ -182,7 +182,9 @@ function answers() {
       h("td", { textContent: percent(alternative.probability) }))))));
   const links = ["overview", "head", "text", "gradient", ...(traceOf(asked.plain.trace)?.image ? ["image"] : []), ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
   const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
-  return h("div", {}, h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
+  const { cut } = asked.plain;
+  return h("div", {}, cut && h("p", { className: "alert", id: "cut", textContent: `The text has ${cut.tokens} tokens; the model has read only the first ${cut.read}.` }),
+    h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
     asked.changed && one(`With ${changesOf(asked.changes).length} ${changesOf(asked.changes).length > 1 ? "changes" : "change"}`, asked.changed, "changed")),
   asked.changed && h("p", { id: "verdict" }, asked.plain.output === asked.changed.output ? "The output is the same" : "The output is another",
     asked.plain.alternatives.length ? `; effect ${number(effect(asked.plain, asked.changed))}.` : "."),

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use regard_kernels::Attention;
 use regard_serve::{
-    Ablation, Alternative, Change, Config, Contents, Control, ControlKind, Explainable, Explained,
-    ExplainedGroup, ExplainedStep, Explainer, Input, InputKind, Model, Opened, Running, Seen,
-    ServeError, serve,
+    Ablation, Alternative, Change, Config, Contents, Control, ControlKind, Cut, Explainable,
+    Explained, ExplainedGroup, ExplainedStep, Explainer, Input, InputKind, Model, Opened, Running,
+    Seen, ServeError, serve,
 };
 use regard_trace::long::{Piece, Texts};
 use regard_trace::{AttentionMap, Axis, Image, Kind, LongMap, LongWriter, Token, Tokens, Trace};
@@ -351,6 +351,28 @@ impl Model for Chooser {
             Some("panic") => panic!("the test's model fails"),
             Some(_) => Ok(Self::answer(&input.text, ablation)),
         }
+    }
+}
+
+/// Reads the first two words of a text, and tells if there are more.
+pub struct Brief;
+
+impl Model for Brief {
+    fn name(&self) -> &str {
+        "brief"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        let words: Vec<&str> = input.text.split(' ').collect();
+        let (tokens, read) = (words.len(), words.len().min(2));
+        Ok(Seen {
+            cut: (tokens > read).then_some(Cut { tokens, read }),
+            ..Chooser::answer(&words[..read].join(" "), ablation)
+        })
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::channel;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use regard_serve::Config;
+use regard_serve::{
+    Ablation, Config, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
+};
 
-use crate::common::{Answer, Chooser, Server, Slow, ask, large, opened, translation};
+use crate::common::{Answer, Chooser, Server, Slow, Small, ask, large, opened, translation};
 use crate::server;
 
 #[test]
@@ -66,8 +70,81 @@ fn a_slow_model_holds_nobody_else() {
         std::thread::sleep(Duration::from_millis(10));
     }
     // Stopping does not wait for a look that never ends.
-    let _ = server.look(r#"{"text":"a b"}"#);
+    let late = server.look(r#"{"text":"a b","keep":false}"#).text();
+    assert!(late.contains("its answer will be lost"), "{late}");
     server.stop().unwrap();
+}
+
+/// Gives gradients, which it counts, and queries when it is told to.
+struct Late {
+    model: Small,
+    begin: Receiver<()>,
+    computed: Arc<AtomicUsize>,
+}
+
+impl Model for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        self.model.look(input, ablation)
+    }
+
+    fn query(
+        &mut self,
+        input: &Input,
+        ablation: &Ablation,
+        place: &QueryPlace,
+    ) -> Result<QueryKeys, String> {
+        let _ = self.begin.recv();
+        self.model.query(input, ablation, place)
+    }
+
+    fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        let _ = self.begin.recv();
+        self.computed.fetch_add(1, Ordering::Relaxed);
+        self.model.gradients(input, rank)
+    }
+}
+
+#[test]
+fn gradients_that_come_too_late_are_there_when_they_are_asked_for_again() {
+    let (begin, begun) = channel();
+    let computed = Arc::new(AtomicUsize::new(0));
+    let model = Late {
+        model: Small::new(),
+        begin: begun,
+        computed: computed.clone(),
+    };
+    let config = Config {
+        look_timeout: Duration::from_secs(1),
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(model)));
+    assert_eq!(server.look(r#"{"text":"the red fox"}"#).status, 200);
+    let late = |path: &str, sentence: &str| {
+        let answer = server.get(&format!("/api/trace/0/{path}"));
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert!(answer.text().contains(sentence), "{}", answer.text());
+        begin.send(()).unwrap();
+    };
+    late(
+        "query?map=0&head=0&query=0",
+        "queries and keys will be lost",
+    );
+    late("gradients", "ask again in a moment");
+    let started = Instant::now();
+    while server.get("/api/trace/0/gradients").status != 200 {
+        assert!(started.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(server.get("/api/trace/0/gradient?map=0").status, 200);
+    assert_eq!(computed.load(Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use regard_serve::{AblatedHead, Ablation, Change, Config, Input, InputKind, Model, Seen};
 use regard_trace::Trace;
 
-use crate::common::{Chooser, Server, Small, opened, translation};
+use crate::common::{Brief, Chooser, Server, Small, opened, translation};
 use crate::server;
 
 #[test]
@@ -40,6 +40,66 @@ fn a_model_is_asked_with_heads_switched_off() {
             .len(),
         5
     );
+}
+
+#[test]
+fn changes_are_bounded_and_change_a_head_once() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let change = |head: usize, change: &str| {
+        format!(r#"{{"map":"decoder.self","layer":0,"head":{head},"change":{change}}}"#)
+    };
+    let look = |changes: &[String]| {
+        let changes = changes.join(",");
+        server.look(&format!(
+            r#"{{"text":"the red fox","ablation":[{changes}]}}"#
+        ))
+    };
+    assert_eq!(look(&[]).status, 200);
+    let (off, uniform) = (r#""off""#, r#""uniform""#);
+    let of_look = r#"{"replace":{"look":0}}"#;
+    let hidden = |key: usize| format!(r#"{{"hide":{{"query":2,"key":{key}}}}}"#);
+    let text = |text: &str| format!(r#"{{"replace":{{"text":"{text}"}}}}"#);
+    let twice = "head 1 of layer 0 of \"decoder.self\" is changed twice";
+    for (changes, told) in [
+        (vec![change(0, of_look); 60_000], "at most 1024"),
+        (vec![change(0, &hidden(0)); 1025], "at most 1024"),
+        (vec![change(1, off), change(1, uniform)], twice),
+        (vec![change(1, of_look), change(1, of_look)], twice),
+        (
+            vec![change(0, &text("the dog")), change(1, &text("the cat"))],
+            "2 other texts",
+        ),
+    ] {
+        let answer = look(&changes);
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        let error = answer.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains(told), "{error}");
+    }
+    let hidden = [change(0, &hidden(0)), change(0, &hidden(1))];
+    for changes in [
+        vec![change(0, off), change(1, uniform)],
+        vec![change(0, &text("the dog")), change(1, &text("the dog"))],
+        [vec![change(0, off)], hidden.to_vec()].concat(),
+    ] {
+        let answer = look(&changes);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+}
+
+#[test]
+fn a_text_that_was_cut_is_told() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Brief)));
+    let cut = |text: &str| server.look(&format!(r#"{{"text":"{text}"}}"#)).json()["cut"].clone();
+    let expected = serde_json::json!({ "tokens": 5, "read": 2 });
+    assert_eq!(cut("a b c d e"), expected);
+    assert!(cut("a b").is_null());
+}
+
+/// The numbers of the traces that are listed.
+fn ids(server: &Server) -> Vec<u64> {
+    let traces = server.get("/api/traces").json();
+    let traces = traces["traces"].as_array().unwrap().iter();
+    traces.map(|one| one["id"].as_u64().unwrap()).collect()
 }
 
 /// The numbers of a JSON list.
@@ -165,19 +225,14 @@ fn the_tree_of_a_search_is_sent_with_its_hypotheses() {
             found
         );
     }
-    let ids = || -> Vec<u64> {
-        let traces = server.get("/api/traces").json();
-        let traces = traces["traces"].as_array().unwrap().iter();
-        traces.map(|one| one["id"].as_u64().unwrap()).collect()
-    };
-    assert_eq!(ids(), [0, 1]);
+    assert_eq!(ids(&server), [0, 1]);
     assert_eq!(ask(0)["trace"], 2);
-    assert_eq!(ids(), [0, 1, 2]);
+    assert_eq!(ids(&server), [0, 1, 2]);
     let none = server.get("/api/trace/2/generation");
     assert_eq!(none.status, 404);
     assert!(none.text().contains("no search"));
     ask(1);
-    assert_eq!(ids(), [2, 3, 4]);
+    assert_eq!(ids(&server), [2, 3, 4]);
     for (continuation, told) in [
         (r#"{"tokens":257}"#, "at most 256"),
         (r#"{"tokens":1,"temperature":-1}"#, "0 to 100"),
@@ -207,6 +262,32 @@ fn wrong_questions_are_told_what_is_wrong() {
     failed("{\"text\":\"panic\"}", 422, "the model failed");
     failed("nonsense", 400, "first line");
     failed(r#"{"text":"\ud800"}"#, 400, "first line");
+    // Misspelt or misshapen, they are not taken for looks with all heads as they are.
+    let text = r#"{"text":"A man.""#;
+    for (rest, told) in [
+        (r#","ablations":[]}"#, "ablations"),
+        (r#","continuation":{"token":3}}"#, "unknown field `token`"),
+        (r#","continuation":[3]}"#, "fields by their names"),
+        (
+            r#","ablation":[["self",1,0,"off"]]}"#,
+            "fields by their names",
+        ),
+        (
+            r#","ablation":[{"map":"self","layer":1,"head":0,"change":{"hide":[0,1]}}]}"#,
+            "fields by their names",
+        ),
+        (
+            r#","ablation":[{"map":"self","layer":1,"head":0,"change":"off","on":1}]}"#,
+            "unknown field `on`",
+        ),
+    ] {
+        failed(&format!("{text}{rest}"), 400, told);
+    }
+    failed(r#"["A man."]"#, 400, "fields by their names");
+    failed("[]", 400, "fields by their names");
+    failed(r#"{"unknown":1}"#, 400, "unknown field `unknown`");
+    let answer = server.ask("POST", "/api/look?keep=false", &[], br#"{"text":"a"}"#);
+    assert_eq!(answer.status, 400);
     failed(
         r#"{"ablation":[{"map":"self","layer":-1,"head":0,"change":"off"}]}"#,
         400,
@@ -264,20 +345,54 @@ fn only_the_last_looks_are_kept() {
     for _ in 0..5 {
         server.look(r#"{"text":"a b"}"#);
     }
-    let listed = server.get("/api/traces").json();
-    let ids: Vec<u64> = listed["traces"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["id"].as_u64().unwrap())
-        .collect();
-    assert_eq!(ids, [0, 4, 5]);
+    assert_eq!(ids(&server), [0, 4, 5]);
     assert!(
         server
             .get("/api/trace/1/overview")
             .text()
             .contains("only the last ones are kept")
     );
+}
+
+#[test]
+fn looks_are_kept_as_far_as_their_weights_fit() {
+    let config = Config {
+        kept_bytes: 400_000,
+        ..Config::default()
+    };
+    let trace = opened("t", translation(1));
+    let server = Server::start(config, vec![trace], Some(Box::new(Chooser)));
+    let look = |words: usize| {
+        let text = vec!["a"; words].join(" ");
+        assert_eq!(server.look(&format!(r#"{{"text":"{text}"}}"#)).status, 200);
+    };
+    // Two layers of two heads: 160,000 bytes each.
+    (0..4).for_each(|_| look(100));
+    assert_eq!(ids(&server), [0, 3, 4]);
+    // The last one stays, although it takes 640,000.
+    look(200);
+    assert_eq!(ids(&server), [0, 5]);
+    look(100);
+    assert_eq!(ids(&server), [0, 6]);
+}
+
+/// The hypotheses of a search count together, and so do gradients once they are there.
+#[test]
+fn all_weights_of_a_look_count() {
+    let bytes = |words: usize| 4 * 2 * 2 * words * words;
+    // A search for one word has two hypotheses of four words; then a look at three words and its gradients.
+    let room = 2 * bytes(4) + bytes(3);
+    let config = Config {
+        kept_bytes: room,
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Small::new())));
+    server.look(r#"{"text":"the red fox","continuation":{"tokens":1}}"#);
+    server.look(r#"{"text":"the red fox"}"#);
+    assert_eq!(ids(&server), [0, 1, 2]);
+    assert_eq!(server.get("/api/trace/2/gradients").status, 200);
+    server.look(r#"{"text":"the"}"#);
+    assert_eq!(ids(&server), [2, 3]);
 }
 
 #[test]

@@ -267,6 +267,12 @@ fn wrong_requests_are_told_what_is_wrong() {
         ("/api/trace/0/window?heads=9", 400, "numbers from 0 to 3"),
         ("/api/trace/0/window?heads=3-1", 400, "numbers from 0 to 3"),
         ("/api/trace/0/window?heads=a", 400, "numbers from 0 to 3"),
+        ("/api/trace/0/window?heads=,", 400, "numbers from 0 to 3"),
+        ("/api/trace/0/window?heads=0,,1", 400, "numbers from 0 to 3"),
+        ("/api/trace/0/window?head=1", 400, "unknown field `head`"),
+        ("/api/trace/0/overview?word=1", 400, "unknown field `word`"),
+        ("/api/traces?model=x", 400, "question mark"),
+        ("/api/trace/1/image?side=9", 400, "question mark"),
         ("/api/trace/0/window?q0=5&q1=5", 400, "at least one"),
         ("/api/trace/0/sums?chosen=99", 400, "numbers from 0 to"),
         ("/api/trace/0/sums?by=sum", 400, "by"),
@@ -298,6 +304,8 @@ fn wrong_requests_are_told_what_is_wrong() {
         assert_eq!(answer.status, 400, "{path}: {}", answer.text());
         assert!(answer.json()["error"].is_string(), "{path}");
     }
+    let answer = server.ask("POST", "/api/table", &[], b"[]");
+    assert_eq!(answer.status, 400, "{}", answer.text());
     let answer = server.ask("POST", "/api/traces", &[], b"");
     assert_eq!(answer.status, 405);
     assert!(answer.json()["error"].is_string());

@@ -4,8 +4,21 @@ use regard_serve::{AblatedHead, Ablation, Change, Config, Input, InputKind, Mode
 use regard_trace::{AttentionMap, Axis, Kind, Tokens, Trace};
 
 use crate::chromium::Page;
-use crate::common::{Chooser, Server, Slow, Small};
+use crate::common::{Brief, Chooser, Server, Slow, Small};
 use crate::server;
+
+#[test]
+fn a_text_that_was_cut_is_told() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Brief)));
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=ask&text=a+b+c", server.running.url));
+    page.wait("document.querySelector('#cut')");
+    let told = "The text has 3 tokens; the model has read only the first 2.";
+    assert_eq!(page.text("#cut"), told);
+    page.load(&format!("{}#view=ask&text=a+b", server.running.url));
+    page.wait("document.querySelector('#plain') && !document.querySelector('#cut')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
 
 #[test]
 fn switching_a_head_off_changes_the_output() {

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    ffi::CString,
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
@@ -11,7 +12,10 @@ use std::{
 };
 
 use numpy::{PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pyo3::{exceptions::PyTypeError, prelude::*};
+use pyo3::{
+    exceptions::{PyTypeError, PyUserWarning},
+    prelude::*,
+};
 use regard::{
     images::Image,
     models::{
@@ -53,6 +57,24 @@ fn check_beam(beam: Option<usize>) -> PyResult<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// What is said of a text that is longer than its model reads.
+fn cut(name: &str, tokens: usize, most: usize) -> String {
+    format!("{name} has {tokens} tokens, of which only the first {most} are read: split it")
+}
+
+/// Warns whoever called the package of what is missing in an answer.
+///
+/// # Errors
+/// The warnings, where Python makes errors of them.
+fn warn(py: Python<'_>, missing: impl IntoIterator<Item = String>) -> PyResult<()> {
+    let category = py.get_type::<PyUserWarning>();
+    for message in missing {
+        // The caller is behind the function of `python/regard` that called this one.
+        PyErr::warn(py, &category, &CString::new(message)?, 2)?;
+    }
+    Ok(())
 }
 
 /// A model, ready for use.
@@ -170,38 +192,58 @@ impl Model {
         prefix: String,
     ) -> PyResult<Vec<String>> {
         check_beam(beam)?;
-        self.answer(py, "translate", |stopped| {
-            let mut written = vec![];
+        let name = |at: usize| match texts.len() {
+            1 => "`texts`".to_owned(),
+            _ => format!("`texts[{at}]`"),
+        };
+        let (written, missing) = self.answer(py, "translate", |stopped| {
+            let (mut written, mut missing) = (vec![], vec![]);
             for lines in texts.chunks(AT_ONCE) {
                 if stopped.load(Relaxed) {
                     break;
                 }
-                let translated = match &self.role {
+                let (translated, most) = match &self.role {
                     Role::Translates(model) if prefix.is_empty() => {
                         let mut settings = model.settings().clone();
                         settings.beam = beam.unwrap_or(settings.beam);
                         settings.n_best = 1;
-                        model.translate(lines, &settings)?
+                        (
+                            model.translate(lines, &settings)?,
+                            settings.max_source_tokens,
+                        )
                     }
                     Role::Rewrites(model) => {
                         let mut settings = model.settings();
                         settings.beam = beam.unwrap_or(settings.beam);
                         let lines: Vec<String> =
                             lines.iter().map(|line| format!("{prefix}{line}")).collect();
-                        model.translate(&lines, &settings, false)?
+                        (
+                            model.translate(&lines, &settings, false)?,
+                            settings.max_source_tokens,
+                        )
                     }
                     Role::Translates(_) => {
                         return Err(Refusal::Role("an encoder-decoder that reads a `prefix`"));
                     }
                     _ => return Err(Refusal::Role("a translator")),
                 };
-                let best = translated
-                    .into_iter()
-                    .map(|line| line.n_best.into_iter().next());
-                written.extend(best.map(|best| best.map_or_else(String::new, |best| best.text)));
+                for line in translated {
+                    let name = name(written.len());
+                    missing.extend(line.cut_from.map(|tokens| cut(&name, tokens, most)));
+                    let best = line.n_best.into_iter().next();
+                    if let Some(best) = best.as_ref().filter(|best| !best.finished) {
+                        missing.push(format!(
+                            "the translation of {name} was ended by the length limit, {} tokens: split the text",
+                            best.tokens
+                        ));
+                    }
+                    written.push(best.map_or_else(String::new, |best| best.text));
+                }
             }
-            Ok(written)
-        })
+            Ok((written, missing))
+        })?;
+        warn(py, missing)?;
+        Ok(written)
     }
 
     /// The text after a prompt, and what ended it: end, stop, limit.
@@ -304,11 +346,16 @@ impl Model {
     }
 
     fn look(&self, py: Python<'_>, text: String, target: Option<String>) -> PyResult<Trace> {
-        self.answer(py, "look", |_| {
+        let (trace, missing) = self.answer(py, "look", |_| {
+            let mut missing = None;
             let trace = match &self.role {
                 Role::Translates(model) if target.is_none() => {
-                    let settings = model.settings().clone();
-                    model.look(&text, &settings)?.map(|best| best.trace)
+                    let settings = model.settings();
+                    let tokenizer = model.description().tokenizers.source();
+                    let read = settings.length_filter().limit(0, &text, tokenizer)?;
+                    let most = settings.max_source_tokens;
+                    missing = read.cut_from.map(|tokens| cut("`text`", tokens, most));
+                    model.look(&text, settings)?.map(|best| best.trace)
                 }
                 Role::Rewrites(model) => {
                     Some(model.look(&text, target.as_deref(), &Wanted::default())?)
@@ -324,8 +371,10 @@ impl Model {
                     ));
                 }
             };
-            Ok(trace.map_or_else(Trace::empty, Trace::of))
-        })
+            Ok((trace.map_or_else(Trace::empty, Trace::of), missing))
+        })?;
+        warn(py, missing)?;
+        Ok(trace)
     }
 
     fn __repr__(&self) -> String {

@@ -17,7 +17,7 @@ pub fn bleu(
         lowercase,
         ..Bleu::default()
     };
-    let score = detached(py, || metric.corpus(&hypotheses, &references));
+    let score = detached(py, || metric.corpus(&hypotheses, &references))?;
     let score = score.map_err(refused)?;
     Ok((score.score, score.signature.to_string()))
 }
@@ -36,7 +36,7 @@ pub fn chrf(
         lowercase,
         ..Chrf::default()
     };
-    let score = detached(py, || metric.corpus(&hypotheses, &references));
+    let score = detached(py, || metric.corpus(&hypotheses, &references))?;
     let score = score.map_err(refused)?;
     Ok((score.score, score.signature.to_string()))
 }

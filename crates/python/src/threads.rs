@@ -1,6 +1,8 @@
 //! Work outside of the interpreter's lock, on threads that there are: a process that was forked has none of its parent's.
 
 use std::{
+    error::Error,
+    fmt::Display,
     panic, process,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -11,14 +13,17 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{marker::Ungil, prelude::*};
-use rayon::ThreadPool;
+use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_kernels::{KernelError, stoppable};
 
 use crate::arrays::refused;
 
 /// The process that imported the package: in it, the common pool of threads serves.
 static HOME: OnceLock<u32> = OnceLock::new();
+
+/// Whether the common pool could be built, or why not. Rayon tries once, and panics at each use of a pool that it could not build.
+static COMMON: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// The pool of a forked process.
 static FORKED: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
@@ -32,21 +37,27 @@ pub fn at_home() {
 }
 
 /// `work`, while other threads of Python go on.
-pub fn detached<T: Ungil + Send>(py: Python<'_>, work: impl FnOnce() -> T + Ungil + Send) -> T {
+///
+/// # Errors
+/// RuntimeError: threads cannot be started.
+pub fn detached<T: Ungil + Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Ungil + Send,
+) -> PyResult<T> {
     py.detach(|| at_home_or_forked(work))
 }
 
-fn at_home_or_forked<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    match forked() {
+fn at_home_or_forked<T: Send>(work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    Ok(match pool()? {
         Some(pool) => pool.install(work),
         None => work(),
-    }
+    })
 }
 
 /// A call of a kernel that makes about so many `products` (multiply-adds). One that may take long ends at Ctrl-C.
 ///
 /// # Errors
-/// Those of the kernel, and what a signal's handler raised.
+/// Those of the kernel, what a signal's handler raised, and RuntimeError: threads cannot be started.
 pub fn kernel<T: Ungil + Send>(
     py: Python<'_>,
     products: f64,
@@ -54,7 +65,7 @@ pub fn kernel<T: Ungil + Send>(
 ) -> PyResult<T> {
     // Only a second thread lets this one listen, and starting it takes some 50 µs.
     if products < LONG {
-        return detached(py, work).map_err(refused);
+        return detached(py, work)?.map_err(refused);
     }
     // Whoever stops it has answered with the signal, so that `Stopped` does not come here.
     let answer = interruptible(py, |stop| stoppable(stop, work))?;
@@ -65,24 +76,27 @@ pub fn kernel<T: Ungil + Send>(
 /// (to its end, where it does not look).
 ///
 /// # Errors
-/// What a signal's handler raised, such as KeyboardInterrupt.
+/// What a signal's handler raised, such as KeyboardInterrupt; RuntimeError: threads cannot be started.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send,
 ) -> PyResult<T> {
     let stopped = &Arc::new(AtomicBool::new(false));
     py.detach(|| {
+        let pool = pool()?;
         thread::scope(|scope| {
             let (done, answer) = mpsc::sync_channel(1);
-            let worker = scope.spawn(move || {
+            let task = move || {
                 let work = || work(stopped);
-                let answer = match forked() {
+                let answer = match pool {
                     Some(pool) => pool.install(work),
                     None => rayon::scope(|_| work()),
                 };
                 // The other side is gone if a signal came first.
                 let _ = done.send(answer);
-            });
+            };
+            let worker = thread::Builder::new().spawn_scoped(scope, task);
+            let worker = worker.map_err(unstarted)?;
             match heard(&answer) {
                 Ok(Some(answer)) => Ok(answer),
                 Ok(None) => ended(worker.join()),
@@ -106,11 +120,12 @@ pub fn abandonable<T: Send + 'static>(
 ) -> PyResult<T> {
     py.detach(|| {
         let (done, answer) = mpsc::sync_channel(1);
-        let worker = thread::spawn(move || {
+        let task = move || {
             let _ = done.send(at_home_or_forked(work));
-        });
+        };
+        let worker = thread::Builder::new().spawn(task).map_err(unstarted)?;
         match heard(&answer)? {
-            Some(answer) => Ok(answer),
+            Some(answer) => answer,
             None => ended(worker.join()),
         }
     })
@@ -138,22 +153,43 @@ fn ended<T>(joined: thread::Result<()>) -> T {
     }
 }
 
-/// The pool of this process, if it was forked.
-fn forked() -> Option<Arc<ThreadPool>> {
-    let home = *HOME.get()?;
+/// The pool of this process, if it was forked; if not, none, and the common one is there.
+///
+/// # Errors
+/// RuntimeError: threads cannot be started.
+fn pool() -> PyResult<Option<Arc<ThreadPool>>> {
     let this = process::id();
-    (home != this).then(|| pool(this)).flatten()
+    match HOME.get() {
+        Some(&home) if home != this => forked(this).map(Some),
+        _ => common().map(|()| None),
+    }
 }
 
-fn pool(process: u32) -> Option<Arc<ThreadPool>> {
+fn common() -> PyResult<()> {
+    let build = || match ThreadPoolBuilder::new().build_global() {
+        // Without a source it says that the pool is there.
+        Err(error) if error.source().is_some() => Err(error.to_string()),
+        _ => Ok(()),
+    };
+    COMMON.get_or_init(build).clone().map_err(unstarted)
+}
+
+fn forked(process: u32) -> PyResult<Arc<ThreadPool>> {
     let mut known = FORKED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, pool)) = known.as_ref().filter(|(of, _)| *of == process) {
-        return Some(pool.clone());
+        return Ok(pool.clone());
     }
-    let pool = Arc::new(rayon::ThreadPoolBuilder::new().build().ok()?);
+    let pool = Arc::new(ThreadPoolBuilder::new().build().map_err(unstarted)?);
     if let Some((_, of_parent)) = known.replace((process, pool.clone())) {
         // Its threads are not here, so nobody could wait for their end.
         std::mem::forget(of_parent);
     }
-    Some(pool)
+    Ok(pool)
+}
+
+/// That threads cannot be started, as a RuntimeError.
+pub fn unstarted(reason: impl Display) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "threads cannot be started: {reason}; give the process more memory or threads, or set RAYON_NUM_THREADS to fewer before it starts"
+    ))
 }

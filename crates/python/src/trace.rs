@@ -1,6 +1,6 @@
 //! Traces, and pictures of them.
 
-use std::{path::PathBuf, sync::mpsc};
+use std::{path::PathBuf, sync::mpsc, thread};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{
@@ -22,7 +22,7 @@ use regard_view::{
 
 use crate::{
     arrays::{array, refused, shaped, slice},
-    threads::detached,
+    threads::{detached, unstarted},
 };
 
 /// Tokens as `(text, number of its word or None, whether it is special)`, or a number of positions without texts.
@@ -143,7 +143,7 @@ impl Trace {
     }
 
     /// What stands out, in words, a line each.
-    fn report(&self, py: Python<'_>) -> Vec<String> {
+    fn report(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         detached(py, || diagnose::report::summary(&self.0))
     }
 
@@ -214,14 +214,14 @@ fn inner(all: Vec<Trace>) -> Vec<traces::Trace> {
 /// The traces of a file.
 #[pyfunction]
 pub fn read_traces(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Trace>> {
-    let read = detached(py, || traces::read(path)).map_err(refused)?;
+    let read = detached(py, || traces::read(path))?.map_err(refused)?;
     Ok(read.into_iter().map(Trace).collect())
 }
 
 /// Writes traces to a file, which appears whole or not at all.
 #[pyfunction]
 pub fn write_traces(py: Python<'_>, path: PathBuf, all: Vec<Trace>) -> PyResult<()> {
-    detached(py, || traces::write(path, &inner(all))).map_err(refused)
+    detached(py, || traces::write(path, &inner(all)))?.map_err(refused)
 }
 
 /// What the scores of one layer follow from.
@@ -295,13 +295,13 @@ impl LongFile {
             key,
         };
         let writer = self.0.as_mut().ok_or_else(finished)?;
-        detached(py, || writer.piece(layer, head, &attention, piece)).map_err(refused)
+        detached(py, || writer.piece(layer, head, &attention, piece))?.map_err(refused)
     }
 
     /// Gives the file its name.
     fn finish(&mut self, py: Python<'_>) -> PyResult<()> {
         let writer = self.0.take().ok_or_else(finished)?;
-        detached(py, || writer.finish()).map_err(refused)
+        detached(py, || writer.finish())?.map_err(refused)
     }
 }
 
@@ -311,7 +311,7 @@ fn finished() -> PyErr {
 
 /// One page with these traces, which needs nothing else.
 #[pyfunction]
-pub fn traces_page(py: Python<'_>, all: Vec<Trace>, title: String) -> String {
+pub fn traces_page(py: Python<'_>, all: Vec<Trace>, title: String) -> PyResult<String> {
     let named = |trace: regard_trace::Trace| (trace.source.trim().to_owned(), trace);
     detached(py, || {
         regard_serve::page(&title, inner(all).into_iter().map(named).collect())
@@ -352,15 +352,16 @@ pub fn serve_traces(py: Python<'_>, all: Vec<Trace>, port: u16) -> PyResult<Serv
     config.listen.set_port(port);
     let (ready, started) = mpsc::channel();
     let failed = ready.clone();
-    std::thread::spawn(move || {
+    let work = move || {
         let served = serve(config, contents, move |running| {
             let _ = ready.send(Ok(running));
         });
         if let Err(error) = served {
             let _ = failed.send(Err(error.to_string()));
         }
-    });
-    let running = detached(py, move || started.recv()).map_err(refused)?;
+    };
+    thread::Builder::new().spawn(work).map_err(unstarted)?;
+    let running = py.detach(move || started.recv()).map_err(refused)?;
     let running = running.map_err(refused)?;
     Ok(Served {
         url: running.url,

@@ -256,6 +256,31 @@ def test_bad_options_are_named(options, named):
         regard.attention(x, x, x, **options)
 
 
+OTHER_AXES = [
+    ({"relative": (random(45, 9, 2), 4)}, r"`relative\[0\]` has the shape \[9, 2\], expected \[heads = 2, distances\]"),
+    ({"relative": (random(45, 18), 4)}, r"`relative\[0\]` has the shape \[18\]"),
+    ({"relative": (random(45, 1, 2, 9), 4)}, r"`relative\[0\]` has the shape \[1, 2, 9\]"),
+    ({"documents": (np.zeros((4, 3), int), np.zeros((3, 5), int))}, r"`documents\[0\]` has the shape \[4, 3\], expected \[batch = 3, queries = 4\]"),
+    ({"documents": (np.zeros((3, 4), int), np.zeros((5, 3), int))}, r"`documents\[1\]` has the shape \[5, 3\], expected \[batch = 3, keys = 5\]"),
+    ({"documents": ([0] * 12, [0] * 15)}, r"`documents\[0\]` has the shape \[12\]"),
+]
+
+
+@pytest.mark.parametrize(("options", "named"), OTHER_AXES, ids=lambda x: x if isinstance(x, str) else "")
+def test_options_of_other_axes_with_as_many_numbers_are_named(options, named):
+    query, key = random(46, 3, 2, 4, 8), random(47, 3, 2, 5, 8)
+    with pytest.raises(ValueError, match=named):
+        regard.attention(query, key, key, **options)
+    with pytest.raises(ValueError, match=named):
+        regard.observe(query, key, rows=True, **options)
+
+
+def test_an_axis_of_one_may_be_left_out():
+    x, own, distances = random(48, 1, 1, 4, 8), np.array([0, 0, 1, 1]), random(49, 9)
+    whole = regard.attention(x, x, x, documents=(own[None], own[None]), relative=(distances[None], 4))
+    np.testing.assert_array_equal(regard.attention(x, x, x, documents=(own, own.tolist()), relative=(distances, 4)), whole)
+
+
 OTHER_TYPES = [
     ({"scale": "x"}, "`scale` is a str, expected a number"),
     ({"scale": [1.0, 2.0]}, "`scale` is a list, expected a number"),
@@ -445,6 +470,31 @@ def test_an_interrupt_ends_a_long_call(call):
     finally:
         process.kill()
     assert "KeyboardInterrupt" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the memory of a process is not limited so")
+@pytest.mark.parametrize("length", [8, 1 << 15], ids=["short", "long"])
+@pytest.mark.parametrize("where", ["home", "forked"])
+def test_threads_that_cannot_be_started_raise(where, length):
+    # Room for some of 200 threads with stacks of 2 MB.
+    program = f"""
+import os, resource, numpy as np, regard
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (200 << 20),) * 2)
+child = os.fork() if {where == "forked"} else 0
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+x = np.zeros((1, 1, {length}, 64), np.float32)
+for call in (lambda: regard.attention(x, x, x), lambda: regard.attention(x, x, x), lambda: regard.load()):
+    try:
+        call()
+        raise SystemExit("it answered")
+    except RuntimeError as error:
+        assert "RAYON_NUM_THREADS" in str(error), error
+"""
+    few = {**os.environ, "RAYON_NUM_THREADS": "200", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=few, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

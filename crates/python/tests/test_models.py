@@ -1,11 +1,15 @@
 """Models from Python: those in the package, and one of transformers that is written to a folder."""
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import warnings
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,8 @@ import pytest
 import regard
 
 BICYCLE = "A man in a red shirt is riding a bicycle."
-SCENE = Path(__file__).parents[3] / "docs" / "scene.png"
+ROOT = Path(__file__).parents[3]
+SCENE = ROOT / "docs" / "scene.png"
 
 
 def test_the_embedded_model_translates_and_is_looked_at():
@@ -96,6 +101,73 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
     for name in ("no/such-model", str(tmp_path), str(tmp_path / "bad.safetensors")):
         with pytest.raises(ValueError):
             regard.load(name)
+
+
+def test_texts_that_are_cut_are_named():
+    model, long = regard.load(), "dog " * 1200
+    with pytest.warns(UserWarning, match=r"^`texts\[1\]` has \d+ tokens, of which only the first 1000 are read") as told:
+        model.translate([BICYCLE, long], beam=1)
+    assert all(one.filename == __file__ for one in told)
+    with pytest.warns(UserWarning, match="^`text` has"):
+        model.look(long)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.translate(BICYCLE) == model.look(BICYCLE).target
+
+
+def encoder_decoder(name, folder, special, writing):
+    """A checkpoint of random weights with the tokens `special`, of which the last are those of an end and of what is unknown, and words."""
+    checkpoint = ROOT / "crates" / "models" / "tests" / "golden" / "pretrained" / name
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(checkpoint / file, folder)
+    words = {word: at for at, word in enumerate([*special, *(f"w{i}" for i in range(53 - len(special)))])}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    end, unknown = special[-2:]
+    mark = {"SpecialToken": {"id": end, "type_id": 0}}
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": at, "content": word, "special": True, **plain} for at, word in enumerate(special)],
+        "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, mark],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {end: {"id": end, "ids": [words[end]], "tokens": [end]}},
+        },
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": unknown},
+    }
+    files = {"tokenizer.json": tokenizer, "tokenizer_config.json": {"eos_token": end, "unk_token": unknown}, "generation_config.json": writing}
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content))
+    return regard.load(folder)
+
+
+def test_encoder_decoders_name_texts_that_are_cut(tmp_path):
+    model = encoder_decoder("bart", tmp_path, ["<s>", "<pad>", "</s>", "<unk>"], {"max_new_tokens": 4})
+    assert model.kind == "encoder-decoder"
+    with pytest.warns(UserWarning, match="^`texts` has 101 tokens, of which only the first 80 are read"):
+        model.translate("w1 " * 98, prefix="w2 w3 ")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "`texts", UserWarning)
+        model.translate("w1 " * 79)
+        with pytest.raises(UserWarning, match="81 tokens"):
+            model.translate("w1 " * 80)
+    with pytest.raises(ValueError, match="81"):
+        model.look("w1 " * 80)
+
+
+def test_translations_that_the_length_limit_ends_are_named(tmp_path):
+    model = encoder_decoder("t5", tmp_path, ["<pad>", "</s>", "<unk>"], {"max_new_tokens": 2})
+    texts = [f"w{i} w{i + 1} w{i + 2}" for i in range(8)]
+    with pytest.warns(UserWarning, match=r"^the translation of `texts\[\d\]` was ended by the length limit, \d+ tokens"):
+        assert len(model.translate(texts)) == 8
+
+
+def test_the_package_brings_its_licences():
+    there = {file.name: file for file in metadata.files("regard") if "licenses" in file.parts}
+    fonts = ROOT / "crates" / "view" / "fonts"
+    licences = {"LICENSE-MIT": ROOT / "LICENSE-MIT", "LICENSE-APACHE": ROOT / "LICENSE-APACHE"}
+    for name, file in {**licences, "LICENSE-OFL": fonts / "OFL.txt", "LICENSE-DEJAVU": fonts / "DEJAVU-LICENSE.txt"}.items():
+        assert there[name].read_text(encoding="utf-8") == file.read_text(encoding="utf-8")
 
 
 def test_threads_and_forked_processes_translate_alike():

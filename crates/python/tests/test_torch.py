@@ -216,6 +216,15 @@ def test_a_nested_tensor_is_refused_by_name(layout, name):
         regard.attention(**arguments)
 
 
+def test_a_table_with_its_heads_behind_is_refused():
+    x = torch.randn(1, 2, 3, 4)
+    of_t5 = torch.nn.Embedding(5, 2).weight
+    with pytest.raises(ValueError, match=r"`relative\[0\]` has the shape \[5, 2\], expected \[heads = 2, distances\]"):
+        regard.attention(x, x, x, relative=(of_t5, 2))
+    turned = regard.attention(x, x, x, relative=(of_t5.T, 2))
+    torch.testing.assert_close(turned, regard.attention(x, x, x, relative=(of_t5.detach().T.contiguous(), 2)))
+
+
 def test_a_tensor_of_another_device_is_refused():
     x = torch.zeros(1, 1, 2, 4, device="meta")
     with pytest.raises(ValueError, match="meta"):

@@ -102,6 +102,22 @@ def numbers(name: str, x: Any, dtype: str | None = None) -> np.ndarray:
     return readable(as_numpy(x))
 
 
+def of_axes(name: str, x: Any, **sizes: int | None) -> Any:
+    """`x` as `given` gives it, with axes of these names and sizes, None being any. The first one may be left out where its size is 1.
+
+    Raises ValueError for another shape: in one list, in which a kernel reads the numbers, two axes of another order would be two of this one.
+    """
+    x = given(name, x)
+    expected = list(sizes.values())
+    left_out = len(x.shape) == len(expected) - 1 and expected[0] in (1, None)
+    found = [1, *x.shape] if left_out else list(x.shape)
+    fits = len(found) == len(expected) and all(size in (None, of) for size, of in zip(expected, found))
+    if not fits and 0 not in x.shape:  # An empty list has one axis, and its length is the kernel's to check.
+        axes = ", ".join(axis if size is None else f"{axis} = {size}" for axis, size in sizes.items())
+        raise ValueError(f"`{name}` has the shape {list(x.shape)}, expected [{axes}]")
+    return x
+
+
 def integers(name: str, x: Any) -> list[int]:
     """Whole numbers of at least 0, in one list."""
     x = given(name, x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from . import _regard
-from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, number, numbers, readable, seen, single, whole
+from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, number, numbers, of_axes, readable, seen, single, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -46,10 +46,10 @@ class Options(TypedDict, total=False):
 _NOTHING: dict[str, Any] = {**dict.fromkeys(Options.__annotations__), "causal": False}
 
 
-def _options(**given: Unpack[Options]) -> dict[str, Any]:
-    """Options as `_regard` reads them.
+def _options(query: Sequence[int] = (), key: Sequence[int] = (), /, **given: Unpack[Options]) -> dict[str, Any]:
+    """Options as `_regard` reads them, for a query and a key of these shapes; where these have no four axes, `_regard` refuses them.
 
-    Raises TypeError for an option that there is not, or that is of another type, by name.
+    Raises TypeError for an option that there is not, or that is of another type, and ValueError for one of another shape, by name.
     """
     unknown = given.keys() - Options.__annotations__.keys()
     if unknown:
@@ -62,6 +62,11 @@ def _options(**given: Unpack[Options]) -> dict[str, Any]:
     for name, read in _READ.items():
         if options[name] is not None:
             options[name] = read(name, options[name])
+    batch, heads, queries, keys = (*query[:3], key[2]) if len(query) == len(key) == 4 else (None,) * 4
+    if options["relative"] is not None:
+        options["relative"] = _relative("relative", options["relative"], heads)
+    if options["documents"] is not None:
+        options["documents"] = _documents("documents", options["documents"], batch, queries, keys)
     return options
 
 
@@ -89,10 +94,18 @@ def _pair(name: str, x: tuple[Any, Any]) -> tuple[Any, Any]:
     return integers(name, x[0]), integers(name, x[1])
 
 
-def _relative(name: str, x: tuple[Any, int]) -> tuple[Any, int]:
+def _documents(name: str, x: tuple[Any, Any], batch: int | None, queries: int | None, keys: int | None) -> tuple[Any, Any]:
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise TypeError(f"`{name}` is {x!r}, expected ([batch, queries], [batch, keys])")
+    of_queries = of_axes(f"{name}[0]", x[0], batch=batch, queries=queries)
+    of_keys = of_axes(f"{name}[1]", x[1], batch=batch, keys=keys)
+    return integers(f"{name}[0]", of_queries), integers(f"{name}[1]", of_keys)
+
+
+def _relative(name: str, x: tuple[Any, int], heads: int | None) -> tuple[Any, int]:
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         raise TypeError(f"`{name}` is {x!r}, expected ([heads, distances], place of distance 0)")
-    return floats(name, x[0]), whole(f"{name}[1]", x[1])
+    return floats(f"{name}[0]", of_axes(f"{name}[0]", x[0], heads=heads, distances=None)), whole(f"{name}[1]", x[1])
 
 
 def _blocks(name: str, x: tuple[int, int, Any]) -> tuple[int, int, Any]:
@@ -110,8 +123,6 @@ _READ: dict[str, Any] = {
     "window": _window,
     "dropout": _dropout,
     "blocks": _blocks,
-    "relative": _relative,
-    "documents": _pair,
     "offsets": _pair,
     **dict.fromkeys(("scale", "softcap"), number),
     **dict.fromkeys(("lengths", "prefix"), integers),
@@ -147,9 +158,10 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     bias: float32, as mask; added to the scores, has a gradient
     lengths: [batch]: how many keys of each entry are no padding
     prefix: [batch]: so many first keys are seen by every query, whatever causal and window say
-    documents: ([batch, queries], [batch, keys]): a query sees keys of its own document
+    documents: ([batch, queries], [batch, keys]): a query sees keys of its own document; ([queries], [keys]) where batch is 1
     blocks: (queries in a block, keys in a block, booleans [batch or 1, heads or 1, query blocks, key blocks])
-    relative: ([heads, distances], place of distance 0): added to the scores by j - p_i; without gradient
+    relative: ([heads, distances], place of distance 0): added to the scores by j - p_i; [distances] where there is one head; without
+        gradient
     alibi: [heads]: slopes; without gradient
     sink: [heads]: a logit that takes part in the softmax and has no value; has a gradient
     dropout: (probability, seed)
@@ -175,7 +187,7 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
         query = given("query", query)
         dtype = dtype_of("query", query)
         operands = [numbers(name, x, dtype) for name, x in {**named, "query": query}.items()]
-        output, lse = _regard.dot_forward(*operands, _options(**options), dtype)
+        output, lse = _regard.dot_forward(*operands, _options(operands[0].shape, operands[1].shape, **options), dtype)
         output = output if dtype == "float32" else output.view(query.dtype)
     return (output, lse.sum(-1)) if return_lse else output
 
@@ -212,7 +224,7 @@ def _dot() -> Any:
         def forward(ctx: Any, query: Any, key: Any, value: Any, bias: Any, mask: Any, sink: Any, options: dict[str, Any]) -> Any:
             dtype = dtype_of("query", query)
             operands = [numbers(name, x, dtype) for name, x in (("query", query), ("key", key), ("value", value))]
-            options = _options(bias=bias, mask=mask, sink=sink, **options)
+            options = _options(query.shape, key.shape, bias=bias, mask=mask, sink=sink, **options)
             output, lse = _regard.dot_forward(*operands, options, dtype)
             output, lse = torch.from_numpy(output), torch.from_numpy(lse)
             if dtype != "float32":
@@ -297,7 +309,7 @@ def observe(
     top = None if top is None else whole("top", top)
     rows = _rows(rows, query.shape[2])
     cells = None if cells is None else _cells(cells)
-    options = _options(**options)
+    options = _options(query.shape, key.shape, **options)
     nothing = np.broadcast_to(np.zeros(1, np.float32), (*key.shape[:3], 1))
     _, lse = _regard.dot_forward(query, key, nothing, options, "float32")
     found = {}

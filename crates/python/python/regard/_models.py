@@ -43,7 +43,8 @@ class Model:
     Ctrl-C ends `translate` behind the 64 texts that it is at, and `generate` behind a token; `caption` and `look`, which are short, come to
     their end first.
 
-    A call that a model of this kind cannot answer raises TypeError, which says what kind it is.
+    A call that a model of this kind cannot answer raises TypeError, which says what kind it is. A text of more tokens than the model reads
+    raises ValueError; `translate`, and `look` of a translator, read its first tokens and give a UserWarning.
     """
 
     def __init__(self, inner: _regard.Model) -> None:
@@ -61,6 +62,8 @@ class Model:
 
     def translate(self, texts: str | Sequence[str], *, beam: int | None = None, prefix: str = "") -> Any:
         """The best translation of each text, as a list; of one text, as a text. For translators and encoder-decoders.
+
+        A UserWarning names each text of which only the first tokens are read, and each translation that the length limit ended.
 
         Parameters
         ----------

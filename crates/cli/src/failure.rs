@@ -87,12 +87,24 @@ pub enum CommandError {
         reason: String,
     },
     /// The thread pool could not be made.
-    #[error("cannot start {threads} threads: {reason}; give a smaller --threads")]
+    #[error("cannot start {threads} threads: {reason}; give {advice}")]
     Threads {
         /// How many were asked for.
         threads: usize,
         /// What the system said.
         reason: String,
+        /// Where to ask for fewer.
+        advice: &'static str,
+    },
+    /// A file of vectors that are done cannot be gone on with.
+    #[error("{}: line {line}: {problem}; remove the file, or leave --resume out", path.display())]
+    NotResumed {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What stands there, and what was expected.
+        problem: String,
     },
     /// A pretrained model has another head than a command needs.
     #[error("{}: this model has {found}; expected {expected}: use `regard {command}`", folder.display())]
@@ -179,6 +191,14 @@ pub enum CommandError {
         recipe: PathBuf,
         /// "validation" or "test".
         part: &'static str,
+    },
+    /// A model computes no numbers.
+    #[error(
+        "{model}: the model's results are no finite numbers: its weights overflow; train it again with a lower learning rate, or give another model"
+    )]
+    NotFinite {
+        /// The model.
+        model: String,
     },
     /// A signal handler could not be set.
     #[error("cannot listen for Ctrl-C: {0}")]

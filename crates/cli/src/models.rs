@@ -22,6 +22,9 @@ use crate::{arguments::Search, failure::Failure, progress::Counter};
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
 
+/// What messages call an embedded model.
+const EMBEDDED: &str = "the embedded model";
+
 /// The name of the embedded model that translates.
 pub const EMBEDDED_NAME: &str = "multi30k-en-de";
 
@@ -111,7 +114,15 @@ fn of<T: Task>(
     let registry = Registry::default();
     match path {
         Some(path) => registry.open::<T>(path, device),
-        None => registry.from_bytes::<T>(embedded, "the embedded model", device),
+        None => registry.from_bytes::<T>(embedded, EMBEDDED, device),
+    }
+}
+
+/// What messages call the model at `path`, or the embedded one.
+pub fn name(path: Option<&Path>) -> String {
+    match path {
+        Some(path) => path.display().to_string(),
+        None => EMBEDDED.to_owned(),
     }
 }
 

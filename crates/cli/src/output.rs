@@ -1,6 +1,7 @@
 //! Results go to standard output, everything else to standard error; either may be closed early.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, BufWriter, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
@@ -173,6 +174,32 @@ pub fn counted(count: usize, things: &str) -> String {
     }
 }
 
+/// Names as keys of a JSON object: as they are, but for those that several have; the number of each, counted from 0, follows it, as in
+/// `crane (134)`.
+pub fn keys<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let repeated = |names: &[&str]| -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        let names = names.iter().filter(|name| !seen.insert(**name));
+        names.map(|name| (*name).to_owned()).collect()
+    };
+    let several = repeated(&names);
+    let numbered = |(number, name): (usize, &&str)| match several.contains(*name) {
+        true => format!("{name} ({number})"),
+        false => (*name).to_owned(),
+    };
+    let keys: Vec<String> = names.iter().enumerate().map(numbered).collect();
+    let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+    if repeated(&all).is_empty() {
+        return keys;
+    }
+    // One is called what another one is with its number.
+    let names = names.iter().enumerate();
+    names
+        .map(|(number, name)| format!("{name} ({number})"))
+        .collect()
+}
+
 /// Prints a message on standard error; of several ranks only the first does. Characters that a terminal would obey are written out: names
 /// of files and keys may have any.
 pub fn say(text: &str) {
@@ -262,14 +289,40 @@ pub fn expect_apart<'a, P: AsRef<Path>>(
     for (path, numbered) in written {
         let place = Place::of(path, numbered);
         if taken.iter().any(|other| other.clashes(&place)) {
-            return Err(Failure::Usage(format!(
-                "{}: this file is read, or written for something else, and would be lost; name another file to write",
-                path.display()
-            )));
+            return Err(lost(path));
         }
         taken.push(place);
     }
     Ok(())
+}
+
+/// Refuses files to write that are there already and lie in one of the `read` folders, at any depth: they may be what is read. What is no
+/// folder is passed over.
+///
+/// # Errors
+/// A usage error that names the first of them.
+pub fn expect_outside<'a, P: AsRef<Path>>(
+    read: impl IntoIterator<Item = P>,
+    written: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), Failure> {
+    let folders = read.into_iter().filter(|path| path.as_ref().is_dir());
+    let folders: Vec<PathBuf> = folders.map(|path| target(path.as_ref())).collect();
+    for path in written.into_iter().filter(|path| path.is_file()) {
+        let Place { named, located, .. } = Place::of(path, false);
+        let lies_in = |folder: &PathBuf| named.starts_with(folder) || located.starts_with(folder);
+        if folders.iter().any(lies_in) {
+            return Err(lost(path));
+        }
+    }
+    Ok(())
+}
+
+/// The error for a file to write that would take the place of another.
+fn lost(path: &Path) -> Failure {
+    Failure::Usage(format!(
+        "{}: this file is read, or written for something else, and would be lost; name another file to write",
+        path.display()
+    ))
 }
 
 /// The files that a model is read from: the file itself, or those of a folder, and of the folders of its modules, whose names are those of
@@ -358,4 +411,20 @@ fn is_device(path: &Path) -> bool {
 /// The file to replace: the target of a symbolic link, not the link.
 fn target(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_distinct() {
+        for (names, expected) in [
+            (["cat", "dog", "bird"], ["cat", "dog", "bird"]),
+            (["crane", "dog", "crane"], ["crane (0)", "dog", "crane (2)"]),
+            (["x", "x", "x (0)"], ["x (0)", "x (1)", "x (0) (2)"]),
+        ] {
+            assert_eq!(keys(names), expected);
+        }
+    }
 }

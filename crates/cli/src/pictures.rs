@@ -8,13 +8,13 @@ use std::{
 };
 
 use regard_serve::{Generation, Seen};
-use regard_trace::{AttentionMap, Axis, LongMap, LongTrace, Tokens, Trace};
+use regard_trace::{AttentionMap, LongMap, LongTrace, Tokens, Trace};
 use regard_view::{
     Heatmap,
     choice::{Choice, Pick},
     gates::{self, Gates, GatesError},
     html,
-    image::{ImageChoice, ImageError, ImageOptions, ImagePicture},
+    image::{ImageChoice, ImageError, ImageOptions, ImagePicture, Overlay},
     long,
     png::{self, PngOptions},
     svg::{self, SvgOptions},
@@ -60,6 +60,8 @@ const MOST_KEPT: usize = 10_000;
 /// The traces that are kept until the end, to be written as pictures and as a file.
 pub struct Kept<'a> {
     files: &'a PictureFiles,
+    /// Whether each cell over an image has one colour.
+    by_cell: bool,
     traces: Option<&'a Path>,
     entries: Vec<Entry>,
 }
@@ -79,6 +81,7 @@ impl<'a> Kept<'a> {
         expect_apart(files, traces, model, true)?;
         Ok(Self {
             files,
+            by_cell: false,
             traces: traces.as_deref(),
             entries: vec![],
         })
@@ -114,7 +117,7 @@ impl<'a> Kept<'a> {
             return Err(CommandError::TooManyPictures { limit: MOST_KEPT }.into());
         }
         if self.entries.is_empty() && self.files.draws_chosen() {
-            Figure::of(trace, self.files.choice())?;
+            Figure::of(trace, self.files.choice())?.expect_cells(self.by_cell)?;
         }
         self.entries.push(Entry::new(line, rank, trace.clone()));
         Ok(())
@@ -142,7 +145,7 @@ impl<'a> Kept<'a> {
             let traces = self.entries.iter().map(|entry| entry.trace.clone());
             regard_trace::write(path, &traces.collect::<Vec<_>>())?;
         }
-        write(self.files, &self.entries)
+        write(self.files, self.by_cell, &self.entries)
     }
 }
 
@@ -160,11 +163,15 @@ impl<'a> Shown<'a> {
     /// As [`Kept::new`]'s.
     pub fn new(show: &'a Show, model: Option<impl AsRef<Path>>) -> Result<Self, Failure> {
         expect_drawn(&show.pictures, show.attention && !show.json, "--attention")?;
+        expect_figure(&show.pictures, show.by_cell)?;
         let screen = || Screen::detect(&show.pictures);
         Ok(Self {
             screen: (show.attention && !show.json).then(screen),
             weights: show.attention && show.json,
-            kept: Kept::new(&show.pictures, &show.trace, model)?,
+            kept: Kept {
+                by_cell: show.by_cell,
+                ..Kept::new(&show.pictures, &show.trace, model)?
+            },
         })
     }
 
@@ -292,6 +299,20 @@ pub fn expect_drawn(files: &PictureFiles, shown: bool, show: &str) -> Result<(),
     }
 }
 
+/// Refuses cells of one colour, `by_cell`, where no figure is drawn.
+///
+/// # Errors
+/// A usage error.
+pub fn expect_figure(files: &PictureFiles, by_cell: bool) -> Result<(), Failure> {
+    match by_cell && !files.draws_chosen() {
+        false => Ok(()),
+        true => Err(Failure::Usage(
+            "--by-cell says how --png and --svg draw maps over an image; add one of them, or leave it out"
+                .to_owned(),
+        )),
+    }
+}
+
 /// Writes one picture, an SVG, in the forms that are asked for; a page has its numbers as `text`, too.
 ///
 /// # Errors
@@ -404,11 +425,11 @@ impl Screen {
     }
 }
 
-/// Writes the pictures that `files` asks for.
+/// Writes the pictures that `files` asks for; with `by_cell` each cell over an image has one colour.
 ///
 /// # Errors
-/// Nothing to draw, or a file that cannot be written.
-pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
+/// Nothing to draw, `by_cell` for other maps, or a file that cannot be written.
+pub fn write(files: &PictureFiles, by_cell: bool, entries: &[Entry]) -> Result<(), Failure> {
     if let Some(path) = &files.html {
         // The page merges words by itself, so that its reader can choose. A search brings the other translations of its line.
         let mut searched = None;
@@ -434,9 +455,20 @@ pub fn write(files: &PictureFiles, entries: &[Entry]) -> Result<(), Failure> {
         let page = regard_serve::page("What the model looked at", named.collect());
         output::write_file(path, page.as_bytes())?;
     }
+    if files.draws_chosen()
+        && let Some(figure) = gates_by_class(entries, files.choice())?
+    {
+        figure.expect_cells(by_cell)?;
+        let drawing = Drawing {
+            svg: files.svg.clone(),
+            png: files.png.clone(),
+            html: None,
+        };
+        return write_drawing(&drawing, "", &figure.svg(by_cell), "");
+    }
     write_figures(files, entries, &why_nothing(entries), |entry| {
         let trace = shown(&entry.trace, files.subwords);
-        svg_of(&trace, files.choice())
+        svg_of(&trace, files.choice(), by_cell)
     })
 }
 
@@ -529,12 +561,35 @@ pub fn write_long(
     }
 }
 
-/// The chosen maps of a trace as one figure, an SVG.
+/// The chosen maps of a trace as one figure, an SVG; with `by_cell` each cell over an image has one colour.
 ///
 /// # Errors
-/// A map that the trace does not have.
-pub fn svg_of(trace: &Trace, choice: Choice) -> Result<String, Failure> {
-    Ok(Figure::of(trace, choice)?.svg())
+/// A map that the trace does not have, `by_cell` for maps that are not over an image.
+pub fn svg_of(trace: &Trace, choice: Choice, by_cell: bool) -> Result<String, Failure> {
+    let figure = Figure::of(trace, choice)?;
+    figure.expect_cells(by_cell)?;
+    Ok(figure.svg(by_cell))
+}
+
+/// The gates of several images by class, if that is all that there is to draw: a class is what the model took an image for.
+fn gates_by_class(entries: &[Entry], choice: Choice) -> Result<Option<Figure>, Failure> {
+    let mut images = vec![];
+    for Entry { trace, .. } in entries {
+        if trace.maps.is_empty() {
+            continue;
+        }
+        if trace.image.is_none() {
+            return Ok(None);
+        }
+        match Figure::of(trace, choice)? {
+            Figure::Gates(gates) => images.push((trace.target.as_str(), gates)),
+            _ => return Ok(None),
+        }
+    }
+    if images.len() < 2 {
+        return Ok(None);
+    }
+    Ok(Gates::by_class(&images).map(Figure::Gates))
 }
 
 /// What is drawn of a trace.
@@ -564,9 +619,10 @@ impl Figure {
                 Err(ImageError::Choice(error)) => return Err(error.into()),
                 Err(error) => return Err(error.into()),
             }
-            let channels = |map: &&AttentionMap| matches!(map.keys(), Axis::Positions { .. });
-            let gates = trace.maps.iter().filter(channels).map(Gates::of);
-            let gates: Vec<Gates> = gates.collect::<Result<_, GatesError>>()?;
+            let gates = match Gates::chosen(trace, &maps) {
+                Err(GatesError::Choice(error)) => return Err(error.into()),
+                gates => gates?,
+            };
             if !gates.is_empty() {
                 return Ok(Self::Gates(gates));
             }
@@ -574,9 +630,32 @@ impl Figure {
         Ok(Self::Maps(maps.heatmaps(trace)?))
     }
 
-    fn svg(&self) -> String {
+    /// Refuses cells of one colour where no map is over an image.
+    fn expect_cells(&self, by_cell: bool) -> Result<(), Failure> {
+        let has_others = match self {
+            Self::Image(_) => false,
+            Self::Gates(gates) => !gates.is_empty(),
+            Self::Maps(heatmaps) => !heatmaps.is_empty(),
+        };
+        match by_cell && has_others {
+            false => Ok(()),
+            true => Err(Failure::Usage(
+                "--by-cell is for maps over an image, and these are others; leave it out"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn svg(&self, by_cell: bool) -> String {
+        let overlay = match by_cell {
+            true => Overlay::ByCell,
+            false => Overlay::default(),
+        };
         match self {
-            Self::Image(picture) => picture.svg(&ImageOptions::default()),
+            Self::Image(picture) => picture.svg(&ImageOptions {
+                overlay,
+                ..ImageOptions::default()
+            }),
             Self::Gates(all) => gates::stacked(all),
             Self::Maps(heatmaps) => svg::grid(heatmaps, &SvgOptions::default()),
         }

@@ -51,31 +51,32 @@ pub fn expect_shared(command: &Command) -> Result<(), Failure> {
     }
 }
 
-/// Checks that all ranks run the same program with the same files, and share the same `inputs` out: otherwise their shares would not fit
-/// together. `models` are files, run folders and folders of Hugging Face. A process that is alone reads nothing for it.
+/// Checks that all ranks run the same program with the same files and `options`, and share the same `inputs` out: otherwise their shares
+/// would not fit together. `models` are files, run folders and folders of Hugging Face; `options` are those that change what a rank makes
+/// of its share, or what it asks of the others, on lines of their own. A process that is alone reads nothing for it.
 ///
 /// # Errors
 /// What differs, on all ranks; a file that cannot be read.
 pub fn expect_same<T: AsRef<[u8]>>(
     models: impl IntoIterator<Item = PathBuf>,
     inputs: impl IntoIterator<Item = T>,
+    options: &str,
 ) -> Result<(), Failure> {
-    compare(all(), models, inputs)
+    compare(all(), models, inputs, options)
 }
 
 fn compare<T: AsRef<[u8]>>(
     ranks: &dyn Ranks,
     models: impl IntoIterator<Item = PathBuf>,
     inputs: impl IntoIterator<Item = T>,
+    options: &str,
 ) -> Result<(), Failure> {
     if ranks.is_alone() {
         return Ok(());
     }
-    let mut files = vec![];
+    let mut files: Vec<String> = vec![];
     for model in models {
-        for file in read_of(&model)? {
-            files.push(content(&model, &file)?);
-        }
+        files.extend(contents(&model)?);
     }
     let inputs = inputs.into_iter().map(|input| hash(input.as_ref()));
     let inputs: Vec<u64> = inputs.collect();
@@ -83,8 +84,19 @@ fn compare<T: AsRef<[u8]>>(
     ranks.expect_same(&[
         ("the files of the model", files.join("\n")),
         ("the inputs", shared),
+        ("the options", options.to_owned()),
     ])?;
     Ok(())
+}
+
+/// The files that `model` is read from, each with its size and a hash of what it holds, in an order that all ranks have. `model` is a file,
+/// a run folder or a folder of Hugging Face.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn contents(model: &Path) -> Result<Vec<String>, Failure> {
+    let files = read_of(model)?.into_iter();
+    files.map(|file| content(model, &file)).collect()
 }
 
 /// The files that `model` is read from, in an order that all ranks have: the file itself, that of a run folder, or those of a folder of
@@ -262,12 +274,22 @@ mod tests {
 
     /// What two ranks are told, each with a model and inputs of its own; both are told the same.
     fn told(models: [&Path; 2], inputs: [&[&str]; 2]) -> Result<(), String> {
+        told_with(models, inputs, ["", ""])
+    }
+
+    /// The same, also with options of its own.
+    fn told_with(
+        models: [&Path; 2],
+        inputs: [&[&str]; 2],
+        options: [&str; 2],
+    ) -> Result<(), String> {
         let told = thread::scope(|scope| {
             let each = Threads::new(2).into_iter().zip(models).zip(inputs);
             let running: Vec<_> = each
-                .map(|((ranks, model), inputs)| {
+                .zip(options)
+                .map(|(((ranks, model), inputs), options)| {
                     scope.spawn(move || {
-                        let compared = compare(&ranks, [model.to_owned()], inputs);
+                        let compared = compare(&ranks, [model.to_owned()], inputs, options);
                         compared.map_err(|failure| match failure {
                             Failure::Error(error) => error.to_string(),
                             other => panic!("{other:?}"),
@@ -353,5 +375,16 @@ mod tests {
             let count = format!("in the inputs: `{} of hash ", other.len());
             assert!(differ.contains(&count), "{differ}");
         }
+    }
+
+    #[test]
+    fn ranks_with_other_options_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = file(folder.path(), "model.safetensors", "the weights");
+        let compared = |options: [&str; 2]| told_with([&model, &model], [&["a"], &["a"]], options);
+        assert_eq!(compared(["beam: 1\njson: true"; 2]), Ok(()));
+        let differ = compared(["beam: 1\njson: true", "beam: 5\njson: true"]).unwrap_err();
+        let expected = "in the options: `beam: 5` in place of `beam: 1`";
+        assert!(differ.contains(expected), "{differ}");
     }
 }

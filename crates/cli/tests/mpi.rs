@@ -304,19 +304,24 @@ fn pretrained_models_work_on_shares() {
     embed(2, &["-o", "two.safetensors", "--resume"]);
     assert_eq!(file("one.safetensors"), file("two.safetensors"));
     // What an interrupted command leaves: some vectors, and a part of one.
-    let vectors = lines.lines().map(|line| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        line["vector"].to_string() + "\n"
-    });
-    let done: String = vectors.take(34).collect();
-    fs::write(
+    let (output, part) = (
+        folder.join("three.safetensors"),
         folder.join("three.safetensors.part"),
-        &done[..done.len() - 9],
-    )
-    .unwrap();
+    );
+    // With a folder in the place of the output all are done, but not written.
+    fs::create_dir(&output).unwrap();
+    let mut alone = vec!["embed", "--model", "bert", "-q", "--resume"];
+    alone.extend(["-o", "three.safetensors"]);
+    alone.extend(texts.iter().map(String::as_str));
+    assert_eq!(regard(0, folder, &alone).status.code(), Some(1));
+    fs::remove_dir(&output).unwrap();
+    let done = fs::read_to_string(&part).unwrap();
+    // The first line says what they are made with.
+    let done: String = done.split_inclusive('\n').take(1 + 34).collect();
+    fs::write(&part, &done[..done.len() - 9]).unwrap();
     embed(2, &["-o", "three.safetensors", "--resume"]);
     assert_eq!(file("one.safetensors"), file("three.safetensors"));
-    assert!(!folder.join("three.safetensors.part").exists());
+    assert!(!part.exists());
 }
 
 #[test]
@@ -474,6 +479,23 @@ fn another_model_or_text_on_one_process_is_refused() {
         "the inputs: `1 of hash ",
     );
     refused("translate a man RANK", "the inputs: `3 of hash ");
+    // The same model and text, but not asked for the same.
+    refused(
+        "translate --beam RANK5 a man",
+        "the options: `beam: 15,` in place of `beam: 5,`",
+    );
+    refused(
+        "evaluate --source 0/lines.txt --references 0/lines.txt --beam RANK5",
+        "the options: `beam: 15,`",
+    );
+    refused(
+        "evaluate --model 0/gpt2 --text 0/lines.txt --context RANK2",
+        "the options: `--context Some(12)`",
+    );
+    refused(
+        "embed --model 0/bert --prompt RANK hill",
+        "the options: `--prompt Some(\"1\")`",
+    );
 }
 
 #[test]

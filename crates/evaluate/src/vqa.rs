@@ -6,9 +6,10 @@
 //!
 //! As in the official evaluation (github.com/GT-Vision-Lab/VQA, `vqaEval.py` of `c4e6a0e`) the answer is compared after
 //! [`normalize_answer`], those of people without punctuation where they disagree, and as they are where all said the same: the data set
-//! has them in lower case, with digits and without articles. Of its list of contractions those of "not" are here.
+//! has them in lower case, with digits and without articles. Its list of contractions is taken whole, with its quirks: `somebody'd`
+//! loses its apostrophe.
 
-use std::borrow::Cow;
+use std::{collections::HashMap, sync::LazyLock};
 
 /// So many people who gave an answer make it right.
 const AGREED: f64 = 3.0;
@@ -85,7 +86,7 @@ pub fn normalize_answer(answer: &str) -> String {
         number.map_or(word, |(_, digits)| (*digits).to_owned())
     });
     let words = words.filter(|word| !ARTICLES.contains(&word.as_str()));
-    let words = words.map(|word| contraction(&word).into_owned());
+    let words = words.map(|word| contraction(&word).to_owned());
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -111,16 +112,36 @@ fn without_punctuation(text: &str) -> String {
     kept.map(|(_, letter)| letter).collect()
 }
 
-/// Verbs before "not", whose contraction is often written without its apostrophe.
-const BEFORE_NOT: [&str; 18] = [
-    "ai", "are", "ca", "could", "did", "does", "do", "had", "has", "have", "is", "might", "must",
-    "need", "was", "were", "wo", "would",
-];
+/// The official list, as pairs of a word and what takes its place; without the entries that change nothing, and those with capital
+/// letters (`Im`), which are sought in lower case and so never found.
+const CONTRACTIONS: &str = "
+    aint ain't  arent aren't  cant can't  couldve could've  couldnt couldn't  couldn'tve couldn't've  couldnt've couldn't've
+    didnt didn't  doesnt doesn't  dont don't  hadnt hadn't  hadnt've hadn't've  hadn'tve hadn't've  hasnt hasn't  havent haven't
+    hed he'd  hed've he'd've  he'dve he'd've  hes he's  howd how'd  howll how'll  hows how's  isnt isn't  itd it'd  itd've it'd've
+    it'dve it'd've  itll it'll  maam ma'am  mightnt mightn't  mightnt've mightn't've  mightn'tve mightn't've  mightve might've
+    mustnt mustn't  mustve must've  neednt needn't  notve not've  oclock o'clock  oughtnt oughtn't  ow's'at 'ow's'at
+    'ows'at 'ow's'at  'ow'sat 'ow's'at  shant shan't  shed've she'd've  she'dve she'd've  shouldve should've  shouldnt shouldn't
+    shouldnt've shouldn't've  shouldn'tve shouldn't've  somebody'd somebodyd  somebodyd've somebody'd've
+    somebody'dve somebody'd've  somebodyll somebody'll  somebodys somebody's  someoned someone'd  someoned've someone'd've
+    someone'dve someone'd've  someonell someone'll  someones someone's  somethingd something'd  somethingd've something'd've
+    something'dve something'd've  somethingll something'll  thats that's  thered there'd  thered've there'd've
+    there'dve there'd've  therere there're  theres there's  theyd they'd  theyd've they'd've  they'dve they'd've  theyll they'll
+    theyre they're  theyve they've  twas 'twas  wasnt wasn't  wed've we'd've  we'dve we'd've  weve we've  werent weren't
+    whatll what'll  whatre what're  whats what's  whatve what've  whens when's  whered where'd  wheres where's  whereve where've
+    whod who'd  whod've who'd've  who'dve who'd've  wholl who'll  whos who's  whove who've  whyll why'll  whyre why're  whys why's
+    wont won't  wouldve would've  wouldnt wouldn't  wouldnt've wouldn't've  wouldn'tve wouldn't've  yall y'all  yall'll y'all'll
+    y'allll y'all'll  yall'd've y'all'd've  y'alld've y'all'd've  y'all'dve y'all'd've  youd you'd  youd've you'd've
+    you'dve you'd've  youll you'll  youre you're  youve you've
+";
 
 /// "dont" as "don't".
-fn contraction(word: &str) -> Cow<'_, str> {
-    match word.strip_suffix("nt") {
-        Some(verb) if BEFORE_NOT.contains(&verb) => Cow::Owned(format!("{verb}n't")),
-        _ => Cow::Borrowed(word),
-    }
+fn contraction(word: &str) -> &str {
+    static PLACES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+        let words: Vec<&str> = CONTRACTIONS.split_whitespace().collect();
+        words
+            .chunks_exact(2)
+            .map(|pair| (pair[0], pair[1]))
+            .collect()
+    });
+    PLACES.get(word).copied().unwrap_or(word)
 }

@@ -83,6 +83,21 @@ impl CaptionedImages {
         self.len() == 0
     }
 
+    /// The key of a recipe by which images have their size, and that size, height and width.
+    pub(crate) fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+        match self {
+            Self::Scenes(scenes) => {
+                let config = scenes.config();
+                ("data.scenes.size", Some([config.height, config.width]))
+            }
+            Self::Files(examples) => {
+                let first = examples.first().map(pixels);
+                let size = first.map(|image| [image.height(), image.width()]);
+                ("data.captions.size", size)
+            }
+        }
+    }
+
     /// The image of this number, from 0, and what is known of it.
     ///
     /// # Errors
@@ -103,9 +118,9 @@ pub(crate) fn plain(caption: &str) -> String {
 }
 
 /// The pixels of an example whose image is in memory.
-pub(crate) fn pixels(example: &Example) -> Image {
+pub(crate) fn pixels(example: &Example) -> &Image {
     match &example.source {
-        Source::Pixels(image) => image.clone(),
+        Source::Pixels(image) => image,
         Source::File(path) => unreachable!("{} was read before", path.display()),
     }
 }
@@ -291,7 +306,7 @@ impl ImageCaptioner {
     /// reference word by word (so that every word has its object). The `ranks` share the images.
     ///
     /// # Errors
-    /// Images that cannot be drawn, references without words; ranks that are gone.
+    /// Images of another size than the model reads or that cannot be drawn, references without words; ranks that are gone.
     pub fn judge(
         &self,
         images: &CaptionedImages,
@@ -299,6 +314,7 @@ impl ImageCaptioner {
         settings: &Settings,
         ranks: &dyn Ranks,
     ) -> Result<Judged, TrainError> {
+        self.description.preparation.expect_size(images.size())?;
         let search = search(settings);
         let rows: Vec<usize> = (0..images.len().min(count)).collect();
         let batches: Vec<&[usize]> = rows.chunks(settings.batch_sentences.max(1)).collect();
@@ -346,7 +362,7 @@ impl ImageCaptioner {
         let tokenizer = self.description.tokenizers.target();
         let examples = rows.par_iter().map(|&row| images.example(row));
         let examples = examples.collect::<Result<Vec<Example>, _>>()?;
-        let shown: Vec<Image> = examples.iter().map(pixels).collect();
+        let shown: Vec<Image> = examples.iter().map(pixels).cloned().collect();
         let tensor = self.description.preparation.tensor(&shown, &self.device);
         let pairs = || {
             let examples = examples.iter().enumerate();

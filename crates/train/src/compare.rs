@@ -177,6 +177,18 @@ pub enum CompareError {
     /// A language model, whose loss depends on how its tokens cut the text.
     #[error("{}: trains a language model, and losses of tokens are not those of other tokens; train each, and compare their bits per byte: `regard evaluate --model RUN --text FILE`", .0.display())]
     LanguageModel(PathBuf),
+    /// Questions about images of different sizes.
+    #[error("{} has data.questions.size = {first_size}, {} {second_size}; expected the same, as the models are asked about the same images", first.display(), second.display())]
+    Sizes {
+        /// One recipe.
+        first: PathBuf,
+        /// Height and width of its images.
+        first_size: usize,
+        /// The other one.
+        second: PathBuf,
+        /// Height and width of its images.
+        second_size: usize,
+    },
     /// Different texts to judge by.
     #[error("{} and {} name different {part} data; expected the same, as scores on different text say nothing of each other", first.display(), second.display())]
     Texts {
@@ -250,6 +262,18 @@ pub fn judged_by(registry: &Registry, contenders: &[Contender]) -> Result<Split,
                     first_task: tasks.0,
                     second: second_path,
                     second_task: tasks.1,
+                });
+            }
+            let questions =
+                |of: &Contender| of.recipe.data.questions.as_ref().map(|data| data.size);
+            if let (Some(first_size), Some(second_size)) = (questions(first), questions(second))
+                && first_size != second_size
+            {
+                return Err(CompareError::Sizes {
+                    first: first_path,
+                    first_size,
+                    second: second_path,
+                    second_size,
                 });
             }
         }
@@ -531,6 +555,28 @@ mod tests {
         }
         assert_eq!(Budget::Minutes(1.5).to_string(), "90 seconds");
         assert_eq!(Budget::Minutes(150.0).to_string(), "2.5 hours");
+    }
+
+    #[test]
+    fn questions_about_images_of_different_sizes_are_not_compared() {
+        let registry = Registry::default();
+        let contender = |size: usize| {
+            let files = "images = \"a\"\nquestions = \"b\"\nannotations = \"c\"\n";
+            let text = format!(
+                "[model]\nkind = \"vqa\"\n[training]\nsteps = 1\n[data.questions]\nsize = {size}\n[data.questions.train]\n{files}[data.questions.test]\n{files}"
+            );
+            Contender {
+                name: size.to_string(),
+                path: PathBuf::from(format!("{size}.toml")),
+                recipe: registry.parse(&text, "vqa.toml", &[]).unwrap(),
+            }
+        };
+        let refused = judged_by(&registry, &[contender(32), contender(40)]);
+        let message = refused.unwrap_err().to_string();
+        assert!(
+            message.contains("32.toml has data.questions.size = 32, 40.toml 40"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -53,6 +53,16 @@ pub enum TrainError {
         /// Its file.
         name: String,
     },
+    /// A pretrained model, with which the recipe's model cannot begin.
+    #[error(
+        "training.start: {name} is a pretrained model of others, with which a \"transformer-classifier\" or \"transformer-lm\" may begin; expected, for model.kind = {kind:?}, a file or run folder of `regard train` with a model of the same kind"
+    )]
+    NotOfOthers {
+        /// Its folder.
+        name: String,
+        /// The kind of the recipe's model.
+        kind: &'static str,
+    },
     /// There is no model to begin with.
     #[error(
         "training.start: {source}; expected a file or run folder of `regard train`, or a pretrained model"
@@ -90,9 +100,9 @@ pub enum TrainError {
         /// All names.
         names: Vec<String>,
     },
-    /// There is no image to train on, or none that can be read.
+    /// There is no image of a part of the data, or none that can be read.
     #[error(
-        "{key}: no image is left to train on, {broken} that cannot be read were left out; expected {expected}"
+        "{key}: no image is left, {broken} that cannot be read were left out; expected {expected}"
     )]
     NoImages {
         /// The key that names the images.
@@ -101,6 +111,19 @@ pub enum TrainError {
         broken: usize,
         /// What is needed.
         expected: &'static str,
+    },
+    /// The recipe's images do not have the size that a model reads.
+    #[error(
+        "{field} of the recipe gives images of {} x {} pixels (height x width), but the model reads {} x {}; expected the model's size there, and models of one size where the recipe of one is for all",
+        found[0], found[1], expected[0], expected[1]
+    )]
+    ImageSize {
+        /// The key.
+        field: &'static str,
+        /// Height and width of the images.
+        found: [usize; 2],
+        /// Those that the model reads.
+        expected: [usize; 2],
     },
     /// The tokenizers could not be learned.
     #[error(transparent)]

@@ -23,7 +23,8 @@ use regard_nn::{
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model, tasks::Describe,
+    error::TrainError, image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model,
+    tasks::Describe,
 };
 
 /// The content of an image classifier's file apart from the weights.
@@ -184,6 +185,26 @@ impl Preparation {
         }
     }
 
+    /// Checks that images which a recipe brings to a size, by this key, are of the model's; images of no size are none.
+    ///
+    /// # Errors
+    /// [`TrainError::ImageSize`].
+    pub(crate) fn expect_size(
+        &self,
+        (field, found): (&'static str, Option<[usize; 2]>),
+    ) -> Result<(), TrainError> {
+        let expected = self.size;
+        match (found, self.resizing) {
+            (None, _) | (_, Resizing::Within(..)) => Ok(()),
+            (Some(found), _) if found == expected => Ok(()),
+            (Some(found), _) => Err(TrainError::ImageSize {
+                field,
+                found,
+                expected,
+            }),
+        }
+    }
+
     /// What others have trained with, for images of this size.
     pub(crate) fn pretrained(
         found: ImagePreparation,
@@ -223,6 +244,11 @@ pub enum LookError {
     /// The model's numbers are no weights.
     #[error(transparent)]
     Weights(#[from] TraceError),
+    /// Every map of the model has negative weights.
+    #[error(
+        "there is no map to show: weights of the affinity \"dot\" have signs and are no shares; expected another affinity, or no maps to be asked for"
+    )]
+    Signed,
     /// Gradients that cannot be computed.
     #[error(transparent)]
     Gradients(#[from] GradientError),
@@ -282,7 +308,7 @@ fn attention_map(
             let heads = weights.dims()[1];
             let (queries, keys) = (axis(*grid), axis(*key_grid));
             let kind = Kind::SelfAttention;
-            // Of a non-local block by dot product the weights may be negative or sum to anything.
+            // Of a non-local block by dot product the weights may sum to anything; negative ones are refused.
             let of_pairs =
                 AttentionMap::new(kind, queries.clone(), keys.clone(), heads, numbers.to_vec());
             let of_pairs = match of_pairs {
@@ -474,18 +500,32 @@ impl ImageClassifier {
     }
 
     /// The same, and for each image what the model looked at: its maps, layer by layer, over the image as the model read it. A model
-    /// without attention has none.
+    /// without attention has none; a map with negative weights, which are no shares, is left out.
     ///
     /// # Errors
-    /// Those of [`Preparation::fit`]; numbers that are no weights.
+    /// Those of [`Preparation::fit`]; numbers that are no weights; [`LookError::Signed`] if no map of an image is left.
     pub fn look(&self, images: &[Image]) -> Result<Vec<(ClassifiedImage, Trace)>, LookError> {
+        let (looked, maps) = self.looked(images)?;
+        let mut traces = looked.iter().map(|(_, trace)| trace);
+        match maps > 0 && traces.any(|trace| trace.maps.is_empty()) {
+            true => Err(LookError::Signed),
+            false => Ok(looked),
+        }
+    }
+
+    /// The same, also where no map is left, and how many the model has.
+    pub(crate) fn looked(
+        &self,
+        images: &[Image],
+    ) -> Result<(Vec<(ClassifiedImage, Trace)>, usize), LookError> {
         let Some((outputs, seen)) = self.seen(images)? else {
-            return Ok(vec![]);
+            return Ok((vec![], 0));
         };
+        let maps = seen.maps.len();
         let classified = self.classified(outputs);
         let label = |found: &ClassifiedImage| self.description.labels[found.class].as_str();
         let traces = self.traces(seen, classified.iter().map(label))?;
-        Ok(classified.into_iter().zip(traces).collect())
+        Ok((classified.into_iter().zip(traces).collect(), maps))
     }
 
     /// The class of an image, and the gradients of its log probability with respect to each weight of attention, by layer: of the maps
@@ -566,7 +606,7 @@ impl ImageClassifier {
         Ok(Some((logits, Seen { images, maps })))
     }
 
-    /// What was looked at in each image, whose class is called as `labels` say.
+    /// What was looked at in each image, whose class is called as `labels` say; maps with negative weights are left out.
     pub(crate) fn traces<'a>(
         &self,
         Seen { images, maps }: Seen,
@@ -583,7 +623,10 @@ impl ImageClassifier {
             for (layer, (map, numbers)) in numbers.iter().enumerate() {
                 let of_image = numbers.len() / count;
                 let numbers = &numbers[row * of_image..][..of_image];
-                trace = trace.with_map(attention_map(map, layer, label, numbers)?);
+                trace = match attention_map(map, layer, label, numbers) {
+                    Err(TraceError::Weight { value, .. }) if value.is_finite() => trace,
+                    map => trace.with_map(map?),
+                };
             }
             Ok(trace)
         });

@@ -241,6 +241,33 @@ fn captions_of_files_are_learned() {
     settings.broken = regard_train::recipe::OnBroken::Skip;
     let (read, filtered) = Captioning::part(&lenient, Split::Train).unwrap().unwrap();
     assert_eq!((read.len(), filtered.broken), (5, 1));
+    // Those of validation are counted too, here the same.
+    lenient.training.steps = Some(1);
+    let run = folder.path().join("lenient");
+    let run = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let mut counted = None;
+    let mut report = |event: &Event| {
+        if let Event::Started(started) = event {
+            counted = Some((started.corpus.kept, started.corpus.broken));
+        }
+    };
+    let trained = Registry::default().train(&lenient, &run, &mut report);
+    assert_eq!((trained.unwrap().step, counted), (1, Some((10, 2))));
+    // Where none is left, nothing is judged.
+    for index in 0..6 {
+        fs::write(folder.path().join(format!("{index}.png")), "no image").unwrap();
+    }
+    let message = Captioning::part(&lenient, Split::Valid);
+    let message = message.unwrap_err().to_string();
+    assert!(
+        message.contains("data.captions.valid: no image is left, 6 that cannot be read"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -289,6 +289,25 @@ fn files_that_are_wrong_are_refused() {
         file["images"][1]["width"] = json!(40);
     });
     assert!(refused("train", &size).contains("1.png"));
+    let unmasked = coco(folder.path(), "unmasked", 2, |file| {
+        let object = file["annotations"][2].as_object_mut().unwrap();
+        object.remove("segmentation");
+    });
+    for part in ["train", "test"] {
+        let message = refused(part, &unmasked);
+        assert!(
+            message.contains("unmasked.json: annotations[2].segmentation is missing"),
+            "{message}"
+        );
+    }
+    let nothing = coco(folder.path(), "nothing", 2, |file| {
+        file["annotations"] = json!([]);
+    });
+    let message = refused("train", &nothing);
+    assert!(
+        message.contains("nothing.json: holds no object"),
+        "{message}"
+    );
     // Test images are looked at before training.
     let message = refused("test", &other);
     assert!(message.contains("the list of classes"), "{message}");
@@ -311,7 +330,7 @@ fn files_that_are_wrong_are_refused() {
     }
     let message = refused(&["data.objects.broken=skip"]);
     assert!(
-        message.contains("no image is left to train on, 2 that cannot be read"),
+        message.contains("no image is left, 2 that cannot be read"),
         "{message}"
     );
 }

@@ -188,6 +188,29 @@ fn broken_images_are_an_error_or_left_out() {
     assert_eq!((began.corpus.broken, began.corpus.kept), (1, 31));
 }
 
+/// Weights of the affinity "dot" may be negative: such maps are left out, and nothing else is lost.
+#[test]
+fn a_network_whose_weights_have_signs_is_trained_and_classifies() {
+    let folder = tempdir().unwrap();
+    let overrides = [
+        "model.attention={kind=\"non-local\", affinity=\"dot\"}",
+        "validation.diagnose=2",
+        "training.epochs=1",
+    ];
+    let run = folder.path().join("run");
+    train(&recipe(folder.path(), &overrides), &run, None, false).unwrap();
+    let registry = Registry::default();
+    let classifier = registry.image_classifier(&run, &Device::flex()).unwrap();
+    for seed in 0..8 {
+        let image = [image("up", seed)];
+        assert_eq!(classifier.classify(&image).unwrap().len(), 1);
+        match classifier.look(&image) {
+            Ok(looked) => assert_eq!(looked[0].1.maps.len(), 1),
+            Err(error) => assert!(error.to_string().contains("have signs"), "{error}"),
+        }
+    }
+}
+
 #[test]
 fn what_is_wrong_with_the_images_is_told_before_training() {
     let folder = tempdir().unwrap();
@@ -222,7 +245,7 @@ fn what_is_wrong_with_the_images_is_told_before_training() {
     }
     let message = refused(&broken);
     assert!(
-        message.contains("no image is left to train on, 40 that cannot be read"),
+        message.contains("no image is left, 40 that cannot be read"),
         "{message}"
     );
     let other = recipe(folder.path(), &[]);
@@ -240,7 +263,7 @@ fn binary_files_are_read_and_other_classes_refused() {
     fs::write(path("train-images-idx3-ubyte"), &images).unwrap();
     let mut labels = [0x0801_u32, 2].map(u32::to_be_bytes).concat();
     labels.extend([7, 1]);
-    fs::write(path("train-labels-idx1-ubyte"), labels).unwrap();
+    fs::write(path("train-labels-idx1-ubyte"), &labels).unwrap();
     let dataset = read_images(&path("train-images-idx3-ubyte"), false, None).unwrap();
     assert_eq!(dataset.classes.len(), 10);
     let found: Vec<_> = dataset
@@ -250,12 +273,31 @@ fn binary_files_are_read_and_other_classes_refused() {
         .collect();
     assert_eq!(found, [Some(7), Some(1)]);
 
+    // The other spelling, and labels that are packed; their file is not, which changes nothing.
+    fs::write(path("t10k-images.idx3-ubyte"), &images).unwrap();
+    fs::write(path("t10k-labels.idx1-ubyte.gz"), &labels).unwrap();
+    let dataset = read_images(&path("t10k-images.idx3-ubyte"), true, None).unwrap();
+    assert_eq!(dataset.examples.len(), 2);
+    fs::write(path("train.idx"), &images).unwrap();
+    let message = read_images(&path("train.idx"), false, None);
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains("images.idx3"), "{message}");
+
     let cifar = path("cifar");
     fs::create_dir(&cifar).unwrap();
     let record = |class: u8| [vec![class], vec![9; 3072]].concat();
     fs::write(cifar.join("data_batch_2.bin"), record(3)).unwrap();
     fs::write(cifar.join("data_batch_1.bin"), record(2)).unwrap();
     fs::write(cifar.join("test_batch.bin"), record(9)).unwrap();
+    let message = read_images(&cifar, false, None).unwrap_err().to_string();
+    assert!(
+        message.contains("without data_batch_3.bin, data_batch_4.bin, data_batch_5.bin"),
+        "{message}"
+    );
+    for batch in 3..=5 {
+        let name = format!("data_batch_{batch}.bin");
+        fs::write(cifar.join(name), record(batch)).unwrap();
+    }
     let labels = |test: bool| {
         let dataset = read_images(&cifar, test, None).unwrap();
         let labels = dataset
@@ -264,13 +306,28 @@ fn binary_files_are_read_and_other_classes_refused() {
             .map(|example| example.label.unwrap());
         labels.collect::<Vec<_>>()
     };
-    assert_eq!((labels(false), labels(true)), (vec![2, 3], vec![9]));
+    assert_eq!(
+        (labels(false), labels(true)),
+        (vec![2, 3, 3, 4, 5], vec![9])
+    );
     let other = ["up".to_owned(), "down".to_owned()];
     let message = read_images(&cifar, true, Some(&other))
         .unwrap_err()
         .to_string();
     assert!(
         message.contains("the list of classes is airplane"),
+        "{message}"
+    );
+    let [valid, test] = ["valid", "test"].map(|part| format!("data.images.{part}={cifar:?}"));
+    let message = train(
+        &recipe(folder.path(), &[&valid, &test]),
+        &path("run"),
+        None,
+        false,
+    );
+    let message = message.unwrap_err().to_string();
+    assert!(
+        message.contains("data.images.valid: the test batch of CIFAR"),
         "{message}"
     );
     let folders = classes(&path("folders"), 1, 0);

@@ -317,11 +317,36 @@ fn wrong_data_are_refused() {
     fs::write(folder.path().join("000000000001.jpg"), b"no image").unwrap();
     let none = train(&["data.questions.broken=skip"]);
     assert!(
-        none.contains("data.questions.train: no image is left to train on, 2 that cannot be read"),
+        none.contains("data.questions.train: no image is left, 2 that cannot be read"),
         "{none}"
     );
     fs::write(folder.path().join("questions.json"), b"{\"questions\": 3}").unwrap();
     assert!(train(&[]).contains("questions.json"));
+}
+
+#[test]
+fn images_of_another_size_than_the_models_are_refused() {
+    let folder = tempdir().unwrap();
+    let recipe = |overrides: &[&str]| recipe(SCENES, overrides);
+    let run = folder.path().join("run");
+    train(&recipe(&["training.steps=1"]), &run, None, false).unwrap();
+    let answerer = Registry::default().question_answerer(&run, &Device::flex());
+    let answerer = answerer.unwrap();
+    let larger = recipe(&["data.scenes.size=40"]);
+    let (asked, _) = Asked::read(&larger, Split::Test).unwrap().unwrap();
+    let judged = asked.judge(
+        answerer.description(),
+        answerer.model(),
+        &Device::flex(),
+        &Alone,
+    );
+    let message = judged.unwrap_err().to_string();
+    assert!(
+        message.contains("data.scenes.size")
+            && message.contains("40 x 40")
+            && message.contains("32 x 32"),
+        "{message}"
+    );
 }
 
 #[test]

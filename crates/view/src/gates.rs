@@ -20,9 +20,10 @@
 
 use std::fmt::Write;
 
-use regard_trace::{AttentionMap, Axis};
+use regard_trace::{AttentionMap, Axis, Trace};
 
 use crate::chart::ticks::Axis as Ticks;
+use crate::choice::{Choice, ChoiceError, Pick};
 use crate::colour::category;
 use crate::label::visible;
 use crate::svg::weight;
@@ -75,6 +76,9 @@ pub enum GatesError {
         /// Name of the map.
         map: String,
     },
+    /// The chosen kind, layer or head is not there.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
 }
 
 /// Rows of factors, `[rows, channels]`.
@@ -167,6 +171,67 @@ impl Gates {
         let rows = names.into_iter().enumerate();
         let rows = rows.map(|(query, name)| (name, map.row(0, query).to_vec()));
         Self::new(map.name(), rows.collect())
+    }
+
+    /// The gates of those maps of a trace whose keys are channels, as `choice` says. Usual: of every layer.
+    ///
+    /// # Errors
+    /// [`GatesError::Choice`], and those of [`Gates::of`].
+    pub fn chosen(trace: &Trace, choice: &Choice) -> Result<Vec<Self>, GatesError> {
+        let of_channels = |map: &&AttentionMap| matches!(map.keys(), Axis::Positions { .. });
+        let gates = Trace {
+            maps: trace.maps.iter().filter(of_channels).cloned().collect(),
+            ..Trace::default()
+        };
+        let choice = Choice {
+            layer: match choice.layer {
+                Pick::Usual => Pick::All,
+                layer => layer,
+            },
+            ..*choice
+        };
+        let chosen = choice.chosen(&gates)?.into_iter();
+        let gates = chosen.map(
+            |chosen| match chosen.head.map(|head| chosen.map.head(head)) {
+                Some(Ok(head)) => Self::of(&head),
+                _ => Self::of(chosen.map),
+            },
+        );
+        gates.collect()
+    }
+
+    /// The gates of several images, each under the name of its class, as one for each place in the network: a row for each class, the mean
+    /// over its images. `None` if they are not of the same places.
+    pub fn by_class(images: &[(&str, Vec<Self>)]) -> Option<Vec<Self>> {
+        let (_, first) = images.first()?;
+        let is_alike = |(a, b): (&Self, &Self)| a.title == b.title && a.mean.len() == b.mean.len();
+        let same_places =
+            |gates: &[Self]| gates.len() == first.len() && gates.iter().zip(first).all(is_alike);
+        if !images.iter().all(|(_, gates)| same_places(gates)) {
+            return None;
+        }
+        let mut classes: Vec<&str> = vec![];
+        for &(class, _) in images {
+            if !classes.contains(&class) {
+                classes.push(class);
+            }
+        }
+        let row = |class: &str, place: usize| {
+            let of_class = images.iter().filter(|(other, _)| *other == class);
+            let factors = of_class.map(|(_, gates)| gates[place].mean.as_slice());
+            let factors: Vec<&[f32]> = factors.collect();
+            let mean = |channel: usize| {
+                let sum: f64 = factors.iter().map(|row| f64::from(row[channel])).sum();
+                (sum / factors.len() as f64) as f32
+            };
+            let means: Vec<f32> = (0..first[place].mean.len()).map(mean).collect();
+            (class.to_owned(), means)
+        };
+        let of_place = |place: usize| {
+            let rows = classes.iter().map(|class| row(class, place));
+            Self::new(first[place].title.clone(), rows.collect()).ok()
+        };
+        (0..first.len()).map(of_place).collect()
     }
 
     /// Channels from the largest mean factor to the smallest.

@@ -14,7 +14,7 @@ use regard_trace::{
     from_bytes, to_bytes,
 };
 use regard_view::choice::{Choice, Pick};
-use regard_view::gates::{self, Gates};
+use regard_view::gates::{self, Gates, GatesError};
 use regard_view::image::{
     ImageChoice, ImageError, ImageOptions, ImagePanel, ImagePicture, Overlay,
 };
@@ -720,6 +720,49 @@ fn gates_are_sorted_and_compared() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("its keys are no channels"), "{error}");
+}
+
+#[test]
+fn gates_are_chosen_and_joined_by_class() {
+    let map = |layer: usize, weights: [f32; 2]| {
+        let (image, channels) = (Axis::Positions { length: 1 }, Axis::Positions { length: 2 });
+        let map = AttentionMap::unnormalized(Kind::Other, image, channels, 1, weights.to_vec());
+        map.expect("finite")
+            .named(format!("block {}", layer + 1))
+            .at_layer(layer)
+    };
+    let image = |first: f32| {
+        let trace = Trace::new("resnet", "a.png", "cat").with_map(map(0, [first, 0.5]));
+        trace.with_map(map(1, [0.25, first]))
+    };
+    let all = |first: f32| Gates::chosen(&image(first), &Choice::default()).expect("there are two");
+    assert_eq!(all(0.1).len(), 2);
+    let choose = |layer: usize, head: Pick<usize>| {
+        let choice = Choice {
+            layer: Pick::One(layer),
+            head,
+            ..Choice::default()
+        };
+        Gates::chosen(&image(0.1), &choice)
+    };
+    assert_eq!(choose(1, Pick::One(0)).expect("it is there"), all(0.1)[1..]);
+    for wrong in [choose(2, Pick::Usual), choose(1, Pick::One(1))] {
+        assert!(matches!(wrong, Err(GatesError::Choice(_))), "{wrong:?}");
+    }
+
+    let images = [("cat", all(0.5)), ("dog", all(0.75)), ("cat", all(1.0))];
+    let joined = Gates::by_class(&images).expect("of the same places");
+    let rows = |rows: [[f32; 2]; 2]| {
+        let names = ["cat", "dog"].map(str::to_owned);
+        names.into_iter().zip(rows.map(Vec::from)).collect()
+    };
+    let expected = [
+        Gates::new("block 1", rows([[0.75, 0.5], [0.75, 0.5]])),
+        Gates::new("block 2", rows([[0.25, 0.75], [0.25, 0.75]])),
+    ];
+    assert_eq!(joined, expected.map(|gates| gates.expect("valid")));
+    let fewer = [("cat", all(0.5)), ("dog", all(0.5)[1..].to_vec())];
+    assert_eq!(Gates::by_class(&fewer), None);
 }
 
 proptest! {

@@ -25,7 +25,7 @@ A model reads images of one shape, mostly square. Of an image of another shape i
 pub struct Caption {
     /// Images (PNG, JPEG, WebP), or folders of them
     #[arg(value_name = "IMAGE", required = true)]
-    pub images: Vec<String>,
+    pub images: Vec<PathBuf>,
     /// A captioner: the run folder of `regard train`, or its file [default: the embedded one, which describes drawn scenes]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,

@@ -24,6 +24,9 @@ For each text the output is its label with the probability. A model that gives t
 places, names the stretches of text of one class: neighbouring tokens of a class are one stretch, a label that begins with `B-` \
 starts a new one, and `O` is no class. Characters are counted from 0.
 
+With --json all labels have their probabilities. Where several have a name, the number of each, counted from 0, follows it, as in \
+`crane (134)`.
+
 --attention shows what the model looked at. For an LSTMN of `regard train` a row says which earlier words its word was linked \
 to; for a self-attentive classifier there is one row for each hop: the words from which the label was taken. A pretrained model \
 shows its self-attention. With --json and --attention the weights are printed, too.";

@@ -26,7 +26,7 @@ each has its number in the name of its picture; one without objects has no pictu
 pub struct Detect {
     /// Image files (PNG, JPEG, WebP), or folders of them
     #[arg(value_name = "IMAGE", required = true, num_args = 1..)]
-    pub images: Vec<String>,
+    pub images: Vec<PathBuf>,
     /// A detector: the run folder of `regard train` or its file; a folder of DETR as Hugging Face has it, a name in the local cache, or
     /// `hf:NAME`, which is downloaded
     #[arg(short, long, value_name = "MODEL")]

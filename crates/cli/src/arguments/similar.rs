@@ -62,6 +62,7 @@ impl Similar {
         Show {
             attention: self.attention,
             pictures: PictureFiles::default(),
+            by_cell: false,
             trace: self.trace.clone(),
             json: self.json,
             quiet: self.quiet,

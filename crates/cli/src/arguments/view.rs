@@ -44,6 +44,9 @@ pub struct View {
     /// Pictures to write.
     #[command(flatten)]
     pub pictures: PictureFiles,
+    /// Draw each cell of a map over an image in one colour [default: smooth between the cells]
+    #[arg(long, help_heading = "Pictures")]
+    pub by_cell: bool,
 }
 
 /// Positions from one to another.

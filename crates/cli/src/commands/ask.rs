@@ -5,13 +5,13 @@ use std::path::Path;
 use burn::tensor::Device;
 use regard_images::{Image, data::image_files};
 use regard_trace::Trace;
-use regard_train::{Answered, QuestionAnswerer};
+use regard_train::{Answered, QuestionAnswerer, question_answerer::words};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use crate::{
     arguments::Ask,
-    failure::Failure,
+    failure::{CommandError, Failure},
     models,
     output::{self, Output},
     pictures::Shown,
@@ -26,6 +26,11 @@ pub fn run(options: &Ask) -> Result<(), Failure> {
 }
 
 fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
+    if let Some(question) = options.questions.iter().find(|text| words(text).is_empty()) {
+        return Err(Failure::Usage(format!(
+            "a question without words: {question:?}; give one, such as \"What is it?\""
+        )));
+    }
     let answerer = models::question_answerer(options.model.as_deref(), device)?;
     let mut shown = Shown::new(&options.show, options.model.as_ref())?;
     let files = match options.image.is_dir() {
@@ -53,6 +58,10 @@ fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
             questions.iter().zip(answerer.ask(&[image], &questions)?)
         {
             line += 1;
+            if answered.scores.iter().any(|score| !score.is_finite()) {
+                let model = models::name(options.model.as_deref());
+                return Err(CommandError::NotFinite { model }.into());
+            }
             let found = Found {
                 file,
                 several: files.len() > 1,
@@ -141,7 +150,7 @@ impl Found<'_> {
             .iter()
             .map(|(answer, score)| json!({"answer": answer, "probability": score}));
         let mut line = json!({
-            "image": self.file,
+            "image": self.file.display().to_string(),
             "question": self.question,
             "answer": self.best.first().map(|best| &best.0),
             "answers": answers.collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use regard_trace::Trace;
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::{image_files, open_images};
+use super::{image_paths, open_images, reduced};
 use crate::{arguments::Caption, failure::Failure, models, output::Output, pictures::Shown};
 
 /// Images that are read and captioned together.
@@ -24,22 +24,25 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
     let mut settings = captioner.settings().clone();
     settings.n_best = 1;
     settings.beam = options.beam.unwrap_or(settings.beam);
-    let decoding = captioner.description().preparation.decoding();
+    let preparation = &captioner.description().preparation;
     let (mut out, mut shown) = (
         Output::standard(),
         Shown::new(&options.show, options.model.as_ref())?,
     );
-    let files = image_files(&options.images)?;
+    let files = image_paths(&options.images)?;
     shown.expect_apart(&files, files.len() > 1)?;
     let mut line = 0;
     for files in files.chunks(AT_ONCE) {
-        let (images, broken) = open_images(files, &decoding);
+        let (images, broken) = open_images(files, &preparation.decoding(), |image| {
+            reduced(image, preparation)
+        });
         let found = captioner.caption(&images, &settings)?;
         let best = found
             .into_iter()
             .filter_map(|n_best| n_best.into_iter().next());
         for (best, file) in best.zip(files) {
             line += 1;
+            let file = file.display().to_string();
             let trace = Trace {
                 source: file.clone(),
                 ..best.trace
@@ -59,7 +62,7 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
                     }
                     out.line(&object.to_string())?;
                 }
-                false => out.line(&format!("{}: {}", visible(&best.text), visible(file)))?,
+                false => out.line(&format!("{}: {}", visible(&best.text), visible(&file)))?,
             }
             shown.push(&mut out, line, &trace)?;
         }

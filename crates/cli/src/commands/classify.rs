@@ -1,6 +1,6 @@
 //! `regard classify`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use regard_images::ImagesError;
@@ -16,14 +16,15 @@ use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use super::{
-    image_files, open_images,
+    image_paths, open_images,
     pretrained::{Encoder, characters, no_tokens},
+    reduced,
 };
 use crate::{
     arguments::Classify,
-    failure::Failure,
-    input::{Group, Groups},
-    models::{folder, image_classifier},
+    failure::{CommandError, Failure},
+    input::{self, Group, Groups},
+    models::{self, folder, image_classifier},
     output::{self, Output},
     pictures::Shown,
 };
@@ -45,6 +46,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         classifier: Classifier::open(options, device)?,
         out: Output::standard(),
         shown: Shown::new(&options.show, options.model.as_ref())?,
+        read: 0,
         line: 0,
     };
     if !options.texts.is_empty() {
@@ -92,6 +94,15 @@ enum Verdict {
     Labels(Vec<(String, f64)>, bool),
     /// Parts of the text.
     Entities(Vec<Entity>),
+}
+
+impl Verdict {
+    fn is_finite(&self) -> bool {
+        match self {
+            Self::Labels(labels, _) => labels.iter().all(|(_, score)| score.is_finite()),
+            Self::Entities(entities) => entities.iter().all(|one| one.probability.is_finite()),
+        }
+    }
 }
 
 impl Classifier {
@@ -144,10 +155,12 @@ impl Classifier {
         }
     }
 
-    /// What is found of `lines`: of image files of those before the first that cannot be read, and what is wrong with that one.
+    /// What is found of `lines`; of images, whose `files` have these names, of those before the first that cannot be read, and what is
+    /// wrong with that one.
     fn classify(
         &self,
         lines: &[String],
+        files: &[PathBuf],
         looking: bool,
     ) -> Result<(Vec<Found>, Option<ImagesError>), Failure> {
         let found = match self {
@@ -166,7 +179,7 @@ impl Classifier {
                 });
                 found.collect()
             }
-            Self::Images(classifier) => return look_at(classifier, lines, looking),
+            Self::Images(classifier) => return look_at(classifier, lines, files, looking),
             Self::Pretrained(encoder) => read(encoder, lines, looking)?,
         };
         Ok((found, None))
@@ -210,14 +223,18 @@ pub fn labels(given: &[String]) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Classifies image files, up to the first that cannot be read.
+/// Classifies image files, up to the first that cannot be read; `names` are for messages.
 fn look_at(
     classifier: &ImageClassifier,
-    files: &[String],
+    names: &[String],
+    files: &[PathBuf],
     looking: bool,
 ) -> Result<(Vec<Found>, Option<ImagesError>), Failure> {
     let description = classifier.description();
-    let (images, broken) = open_images(files, &description.preparation.decoding());
+    let preparation = &description.preparation;
+    let (images, broken) = open_images(files, &preparation.decoding(), |image| {
+        reduced(image, preparation)
+    });
     let found: Vec<(ClassifiedImage, Option<Trace>)> = match looking {
         true => {
             let seen = classifier.look(&images)?.into_iter();
@@ -229,14 +246,14 @@ fn look_at(
         }
     };
     let probabilities = classifier.class_scores() != ClassScores::Numbers;
-    let found = found.into_iter().zip(files).map(|((found, trace), file)| {
+    let found = found.into_iter().zip(names).map(|((found, trace), name)| {
         let scores = found.probabilities.iter().map(|&score| f64::from(score));
         let labels = description.labels.iter().cloned().zip(scores);
         Found {
             verdict: Verdict::Labels(labels.collect(), probabilities),
             cut: None,
             trace: trace.map(|trace| Trace {
-                source: file.clone(),
+                source: name.clone(),
                 ..trace
             }),
         }
@@ -314,28 +331,59 @@ struct Writer<'a> {
     classifier: Classifier,
     out: Output,
     shown: Shown<'a>,
+    /// Arguments or lines that were read, which may be folders of several images.
+    read: usize,
     line: usize,
 }
 
 impl Writer<'_> {
     fn classify(&mut self, lines: &[String]) -> Result<(), Failure> {
-        let files = match &self.classifier {
-            Classifier::Images(_) => Some(image_files(lines)?),
-            _ => None,
+        let of_images = matches!(self.classifier, Classifier::Images(_));
+        let nameless = lines.iter().position(|line| line.trim().is_empty());
+        let nameless = nameless.filter(|_| of_images);
+        let lines = &lines[..nameless.unwrap_or(lines.len())];
+        self.read += lines.len();
+        let files = match of_images {
+            true => image_paths(lines)?,
+            false => vec![],
         };
-        let lines = files.as_deref().unwrap_or(lines);
-        let used = files.iter().flatten().map(Path::new);
+        let names = files.iter().map(|file| file.display().to_string());
+        let names: Vec<String> = names.collect();
+        let lines = if of_images { &names[..] } else { lines };
+        let used = files.iter().map(PathBuf::as_path);
         let used = used.chain(self.options.input.as_deref());
         let several = self.options.texts.is_empty() || lines.len() > 1;
         self.shown.expect_apart(used, several)?;
-        lines
-            .chunks(AT_ONCE)
-            .try_for_each(|lines| self.classify_together(lines))
+        for (group, lines) in lines.chunks(AT_ONCE).enumerate() {
+            let files = files.chunks(AT_ONCE).nth(group).unwrap_or_default();
+            self.classify_together(lines, files)?;
+        }
+        match nameless {
+            Some(_) => self.shown.end(self.no_name()),
+            None => Ok(()),
+        }
     }
 
-    fn classify_together(&mut self, lines: &[String]) -> Result<(), Failure> {
+    /// The error for a name without letters, after those that were read.
+    fn no_name(&self) -> Failure {
+        let number = self.read + 1;
+        let place = match &self.options.input {
+            _ if !self.options.texts.is_empty() => format!("argument {number}"),
+            Some(path) => format!("{}: line {number}", input::name(path)),
+            None => format!("standard input: line {number}"),
+        };
+        Failure::Usage(format!(
+            "{place} is empty; expected the name of an image or of a folder of images"
+        ))
+    }
+
+    fn classify_together(&mut self, lines: &[String], files: &[PathBuf]) -> Result<(), Failure> {
         let looking = self.shown.is_wanted();
-        let (found, broken) = self.classifier.classify(lines, looking)?;
+        let (found, broken) = self.classifier.classify(lines, files, looking)?;
+        if !found.iter().all(|found| found.verdict.is_finite()) {
+            let model = models::name(self.options.model.as_deref().map(Path::new));
+            return Err(CommandError::NotFinite { model }.into());
+        }
         for (text, found) in lines.iter().zip(found) {
             self.line += 1;
             if let Some((length, most)) = found.cut.filter(|_| !self.options.show.quiet) {
@@ -409,11 +457,14 @@ impl Writer<'_> {
         let mut line = json!({"line": self.line, "text": text});
         match &found.verdict {
             Verdict::Labels(labels, probabilities) => {
-                let all: serde_json::Map<String, Value> = labels
-                    .iter()
-                    .map(|(label, score)| (label.clone(), json!(*score as f32)))
-                    .collect();
-                let best = best_first(labels);
+                let keys = output::keys(labels.iter().map(|(label, _)| label.as_str()));
+                let keyed = keys.into_iter().zip(labels);
+                let keyed: Vec<(String, f64)> =
+                    keyed.map(|(key, (_, score))| (key, *score)).collect();
+                let all = keyed.iter();
+                let all = all.map(|(key, score)| (key.clone(), json!(*score as f32)));
+                let all: serde_json::Map<String, Value> = all.collect();
+                let best = best_first(&keyed);
                 line["label"] = json!(best.first().map(|best| &best.0));
                 line[if *probabilities {
                     "probabilities"

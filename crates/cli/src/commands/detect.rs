@@ -1,5 +1,7 @@
 //! `regard detect`.
 
+use std::{path::PathBuf, slice};
+
 use burn::tensor::Device;
 use regard_images::{Bounds, Image};
 use regard_models::pretrained::Folder;
@@ -8,10 +10,10 @@ use regard_train::{DetectedObject, Detector, Registry};
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::{image_files, open_images};
+use super::{image_paths, open_images};
 use crate::{
     arguments::Detect,
-    failure::Failure,
+    failure::{CommandError, Failure},
     models::{folder, pretrained},
     output::{self, Output},
     pictures::Shown,
@@ -48,8 +50,9 @@ fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
         shown: Shown::new(&options.show, Some(&options.model))?,
         line: 0,
         pictures: 0,
+        looked_closer: false,
     };
-    let files = image_files(&options.images)?;
+    let files = image_paths(&options.images)?;
     writer.shown.expect_apart(&files, files.len() > 1)?;
     for files in files.chunks(AT_ONCE) {
         writer.detect(files)?;
@@ -75,15 +78,17 @@ struct Writer<'a> {
     line: usize,
     /// Images in which something was found.
     pictures: usize,
+    /// Whether an image without objects was looked at once more.
+    looked_closer: bool,
 }
 
 impl Writer<'_> {
-    fn detect(&mut self, files: &[String]) -> Result<(), Failure> {
+    fn detect(&mut self, files: &[PathBuf]) -> Result<(), Failure> {
         let Detect {
             threshold, masks, ..
         } = *self.options;
         let decoding = self.detector.description().preparation.decoding();
-        let (images, broken) = open_images(files, &decoding);
+        let (images, broken) = open_images(files, &decoding, |image| image);
         let found: Vec<_> = match self.shown.is_wanted() {
             true => {
                 let seen = self.detector.look(&images, threshold, masks)?.into_iter();
@@ -96,6 +101,8 @@ impl Writer<'_> {
         };
         for (((found, trace), image), file) in found.into_iter().zip(&images).zip(files) {
             self.line += 1;
+            self.expect_finite(image, &found)?;
+            let file = &file.display().to_string();
             let trace = trace.map(|trace| Trace {
                 source: file.clone(),
                 ..trace
@@ -120,6 +127,35 @@ impl Writer<'_> {
         match broken {
             Some(error) => self.shown.end(error),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses results that are no numbers. Such objects are never found; so the first image without objects is looked at once more:
+    /// without a threshold every query finds one.
+    fn expect_finite(&mut self, image: &Image, found: &[DetectedObject]) -> Result<(), Failure> {
+        let is_finite = |object: &DetectedObject| {
+            let Bounds {
+                x,
+                y,
+                width,
+                height,
+            } = object.bounds;
+            [object.score, x, y, width, height]
+                .iter()
+                .all(|number| number.is_finite())
+        };
+        let mut all_finite = found.iter().all(is_finite);
+        if found.is_empty() && !self.looked_closer {
+            self.looked_closer = true;
+            let any = self.detector.detect(slice::from_ref(image), 0.0, false)?;
+            all_finite = any.iter().all(|objects| !objects.is_empty());
+        }
+        match all_finite {
+            true => Ok(()),
+            false => Err(CommandError::NotFinite {
+                model: self.options.model.display().to_string(),
+            }
+            .into()),
         }
     }
 

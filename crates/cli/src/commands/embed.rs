@@ -1,7 +1,8 @@
 //! `regard embed`.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
 };
 
@@ -11,6 +12,7 @@ use regard_models::pretrained::{Encoding, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -19,8 +21,7 @@ use super::{
 };
 use crate::{
     arguments::Embed,
-    failure::Failure,
-    input,
+    failure::{CommandError, Failure},
     output::{self, Output},
     pictures::Shown,
     ranks,
@@ -47,7 +48,8 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     let images = image_files(&options.images)?;
     // Lines of standard input are read by rank 0 for all.
     let inputs = options.texts.iter().chain(&images);
-    ranks::expect_same([encoder.opened.path.clone()], inputs)?;
+    let asked = format!("{}\n--resume {}", settings(options), options.resume);
+    ranks::expect_same([encoder.opened.path.clone()], inputs, &asked)?;
     let model = output::model_files(&options.model.model);
     let read = images.iter().map(Path::new);
     let read = read.chain(model.iter().map(PathBuf::as_path));
@@ -62,20 +64,19 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         let message = "attention is shown, and written to files, by one process from the beginning on; leave --resume out, and start this without mpirun";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let part = options.output.as_ref().filter(|_| options.resume);
-    let part = part.map(|path| path.with_added_extension("part"));
-    let (part, done) = match part {
-        Some(path) => {
-            let (output, done) = Output::resumed(&path)?;
-            (Some((path, output)), done)
+    let (part, all, done) = match &options.output {
+        Some(path) if options.resume => {
+            let path = path.with_added_extension("part");
+            let (part, all, done) = Part::open(path, options, &encoder)?;
+            (Some(part), all, done)
         }
-        None => (None, 0),
+        _ => (None, vec![], 0),
     };
     let mut writer = Writer {
         options,
         shown,
         out: Output::standard(),
-        all: vec![],
+        all,
         count: 0,
         part,
         done,
@@ -99,6 +100,12 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     writer.finish()
 }
 
+/// The options that change a vector, a line each.
+fn settings(options: &Embed) -> String {
+    let (weights, prompt) = (options.model.storage(), &options.prompt);
+    format!("--weights {weights:?}\n--prompt {prompt:?}")
+}
+
 /// Warns if some of several texts have more than `most` tokens.
 pub fn warn_of_longer(longer: usize, texts: usize, most: usize) {
     if longer > 0 {
@@ -117,13 +124,137 @@ struct Writer<'a> {
     options: &'a Embed,
     shown: Shown<'a>,
     out: Output,
-    /// All vectors, if they go to a file.
+    /// All vectors, if they go to a file, which rank 0 alone writes.
     all: Vec<f32>,
     count: usize,
-    /// The vectors so far, one a line, for a command that goes on where this one was interrupted.
-    part: Option<(PathBuf, Output)>,
-    /// How many of them there were before.
+    part: Option<Part>,
+    /// How many vectors it held before.
     done: usize,
+}
+
+/// The file of the vectors so far, for a command that goes on where this one was interrupted: a [`Head`], and then a vector a line.
+struct Part {
+    path: PathBuf,
+    output: Output,
+    /// The head, until it is written with the first vector.
+    head: Option<String>,
+}
+
+/// What vectors are made with.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// The version of regard, the files of the model, and options, but not the machine: another one may go on.
+    made_with: Vec<String>,
+}
+
+impl Part {
+    /// Begins a file, or goes on with one that is made with the same; also its vectors, which rank 0 alone gets, and how many they are.
+    ///
+    /// # Errors
+    /// Another file, or one of another model or other options; vectors of another length than the model's.
+    fn open(
+        path: PathBuf,
+        options: &Embed,
+        encoder: &Encoder,
+    ) -> Result<(Self, Vec<f32>, usize), Failure> {
+        let (mut head, mut all) = (String::new(), vec![]);
+        if ranks::is_first() {
+            let made_with = Head::of(options, encoder)?;
+            all = made_with.vectors(&path, size(encoder)?)?;
+            head = serde_json::to_string(&made_with)?;
+        }
+        let (output, lines) = Output::resumed(&path)?;
+        let part = Self {
+            path,
+            output,
+            head: (lines == 0).then_some(head),
+        };
+        Ok((part, all, lines.saturating_sub(1)))
+    }
+
+    fn push(&mut self, vector: &[f32]) -> Result<(), Failure> {
+        if let Some(head) = self.head.take() {
+            self.output.line(&head)?;
+        }
+        self.output.line(&serde_json::to_string(vector)?)
+    }
+}
+
+impl Head {
+    fn of(options: &Embed, encoder: &Encoder) -> Result<Self, Failure> {
+        let mut made_with = vec![format!("regard {}", env!("CARGO_PKG_VERSION"))];
+        made_with.extend(ranks::contents(&encoder.opened.path)?);
+        made_with.extend(settings(options).lines().map(str::to_owned));
+        Ok(Self { made_with })
+    }
+
+    /// The vectors of the file at `path`, if there is one: it must have this head, and `size` numbers in each further line. What follows
+    /// the last whole line is left out.
+    fn vectors(&self, path: &Path, size: usize) -> Result<Vec<f32>, Failure> {
+        let unread = |source| CommandError::Read {
+            name: path.display().to_string(),
+            source,
+        };
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+            file => file.map_err(unread)?,
+        };
+        let begun = serde_json::to_string(self)?;
+        let (mut file, mut bytes, mut all) = (BufReader::new(file), vec![], vec![]);
+        let mut line = 1;
+        loop {
+            bytes.clear();
+            file.read_until(b'\n', &mut bytes).map_err(unread)?;
+            let is_whole = bytes.ends_with(b"\n");
+            if !is_whole && (line > 1 || begun.as_bytes().starts_with(&bytes)) {
+                return Ok(all);
+            }
+            let problem = match line {
+                1 => self.problem(&bytes),
+                _ => match serde_json::from_slice::<Vec<f32>>(&bytes) {
+                    Ok(vector) if vector.len() == size => {
+                        all.extend(vector);
+                        None
+                    }
+                    Ok(vector) => Some(format!("found a vector of {} numbers", vector.len())),
+                    Err(_) => Some("found no vector".to_owned()),
+                }
+                .map(|found| format!("{found}; expected {size} numbers, as the model gives")),
+            };
+            if let Some(problem) = problem {
+                let path = path.to_owned();
+                return Err(CommandError::NotResumed {
+                    path,
+                    line,
+                    problem,
+                }
+                .into());
+            }
+            line += 1;
+        }
+    }
+
+    /// What is wrong with the first line of a file, if it is not this head.
+    fn problem(&self, line: &[u8]) -> Option<String> {
+        let Ok(found) = serde_json::from_slice::<Self>(line) else {
+            return Some("found nothing that says what its vectors are made with; expected the first line of a file of `embed --resume`".to_owned());
+        };
+        let all = [&found.made_with, &self.made_with];
+        let differs = |at: &usize| all[0].get(*at) != all[1].get(*at);
+        let at = (0..all[0].len().max(all[1].len())).find(differs)?;
+        let [found, expected] = all.map(|all| all.get(at).map_or("nothing", String::as_str));
+        Some(format!(
+            "its vectors are made with `{found}`; expected `{expected}`"
+        ))
+    }
+}
+
+/// How many numbers a vector of the model has.
+fn size(encoder: &Encoder) -> Result<usize, Failure> {
+    let pooling = encoder.pooling(None)?;
+    // That of a single token: only its length matters.
+    let state = vec![0.0; encoder.model.size()];
+    Ok(pooling.vector(&encoder.model, &[0], &state).len())
 }
 
 impl Writer<'_> {
@@ -197,8 +328,8 @@ impl Writer<'_> {
             for ((item, vector), trace) in items.iter().zip(vectors).zip(traces) {
                 self.write(json!({ name: item }), vector, trace)?;
             }
-            if let Some((_, part)) = &mut self.part {
-                part.flush()?;
+            if let Some(part) = &mut self.part {
+                part.output.flush()?;
             }
         }
         Ok(())
@@ -212,10 +343,12 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         self.count += 1;
         let maps = trace.as_ref().and_then(|trace| self.shown.json(trace));
-        match (&mut self.part, &self.options.output) {
-            (Some((_, part)), _) => part.line(&serde_json::to_string(&vector)?)?,
-            (None, Some(_)) => self.all.extend(vector),
-            (None, None) => line["vector"] = json!(vector),
+        if let Some(part) = &mut self.part {
+            part.push(&vector)?;
+        }
+        match self.options.output {
+            Some(_) => self.all.extend(vector),
+            None => line["vector"] = json!(vector),
         }
         if let Some(maps) = maps {
             line["maps"] = maps;
@@ -232,17 +365,14 @@ impl Writer<'_> {
     fn finish(mut self) -> Result<(), Failure> {
         self.out.flush()?;
         self.shown.write()?;
-        let part = self.part.take().map(|(path, _)| path);
-        if let Some(path) = part.as_ref().filter(|_| ranks::is_first()) {
-            for line in input::text(path)?.lines() {
-                self.all.extend(serde_json::from_str::<Vec<f32>>(line)?);
-            }
-        }
         if self.count < self.done {
             return Err(Failure::Usage(format!(
                 "--resume: {} vectors are done already, of only {} texts and images; give the same as before, or leave --resume out",
                 self.done, self.count
             )));
+        }
+        if !ranks::is_first() {
+            return Ok(());
         }
         if let Some(path) = &self.options.output {
             let array = Array {
@@ -253,7 +383,8 @@ impl Writer<'_> {
             let bytes = weights::to_bytes(&arrays, Default::default(), Storage::F32)?;
             output::write_file(path, &bytes)?;
         }
-        if let Some(path) = part.filter(|_| ranks::is_first()) {
+        if let Some(Part { path, output, .. }) = self.part {
+            drop(output);
             // It may stay: the next command would find it whole.
             let _ = fs::remove_file(path);
         }

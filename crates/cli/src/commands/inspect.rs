@@ -126,7 +126,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         "there is no self-attention to follow",
         |entry| {
             if entry.trace.image.is_some() {
-                return pictures::svg_of(&entry.trace, Choice::default());
+                return pictures::svg_of(&entry.trace, Choice::default(), false);
             }
             let maps = entry.trace.maps.iter();
             let titled = maps.map(|map| Heatmap::from_map(map).titled(stack_title(map)));

@@ -25,17 +25,23 @@ mod train;
 mod translate;
 mod view;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regard_images::{Decoding, Image, ImagesError, data};
+use regard_train::image_classifier::{Preparation, Resizing};
 
-use crate::{arguments::Command, failure::Failure};
+use crate::{
+    arguments::{Command, Compute},
+    failure::Failure,
+};
 
 /// Runs a command.
 ///
 /// # Errors
 /// Why it ended early.
 pub fn run(command: Command) -> Result<(), Failure> {
+    // Of the commands that have no options for it.
+    let compute = Compute::default();
     match command {
         Command::Translate(options) => translate::run(&options),
         Command::Generate(options) => generate::run(&options),
@@ -51,10 +57,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::Compare(options) => compare::run(&options),
-        Command::View(options) => view::run(&options),
+        Command::View(options) => compute.run(None, |_| view::run(&options)),
         Command::Serve(options) => serve::run(&options),
-        Command::Inspect(options) => inspect::run(&options),
-        Command::Explain(options) => explain::run(&options),
+        Command::Inspect(options) => compute.run(None, |_| inspect::run(&options)),
+        Command::Explain(options) => compute.run(None, |_| explain::run(&options)),
         Command::Experiment(options) => experiment::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),
@@ -63,29 +69,109 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The images of files up to the first that cannot be read, and what is wrong with that one.
-fn open_images(files: &[String], decoding: &Decoding) -> (Vec<Image>, Option<ImagesError>) {
+/// The images of files up to the first that cannot be read, each as `kept` makes it, and what is wrong with that one.
+fn open_images(
+    files: &[PathBuf],
+    decoding: &Decoding,
+    kept: impl Fn(Image) -> Image,
+) -> (Vec<Image>, Option<ImagesError>) {
     let mut images = vec![];
     for file in files {
         match Image::open(file, decoding) {
-            Ok(image) => images.push(image),
+            Ok(image) => images.push(kept(image)),
             Err(error) => return (images, Some(error)),
         }
     }
     (images, None)
 }
 
+/// An image as `preparation` resizes it, if it is smaller so; the middle is still to be cut out of some. What
+/// [`fit`](Preparation::fit) makes of it is the same.
+fn reduced(image: Image, preparation: &Preparation) -> Image {
+    let size = match preparation.resizing {
+        Resizing::Cover => preparation.size,
+        Resizing::Stretch(whole, _) => whole,
+        Resizing::Shorter(side, _) => image.size_with_shorter(side),
+        // It would be resized a second time.
+        Resizing::Within(..) => return image,
+    };
+    let [height, width] = size;
+    if height.saturating_mul(width) >= image.height() * image.width() {
+        return image;
+    }
+    let small = match preparation.resizing {
+        Resizing::Stretch(_, filter) | Resizing::Shorter(_, filter) => {
+            image.resized(height, width, filter)
+        }
+        _ => preparation.fit(&image),
+    };
+    // What is wrong is told as the model reads it.
+    small.unwrap_or(image)
+}
+
 /// The image files that arguments name: those in a folder, for a folder.
-fn image_files(arguments: &[String]) -> Result<Vec<String>, Failure> {
+fn image_paths(arguments: &[impl AsRef<Path>]) -> Result<Vec<PathBuf>, Failure> {
     let mut all = vec![];
     for argument in arguments {
-        match Path::new(argument).is_dir() {
-            true => {
-                let inside = data::image_files(Path::new(argument))?.into_iter();
-                all.extend(inside.map(|path| path.to_string_lossy().into_owned()));
-            }
-            false => all.push(argument.clone()),
+        let argument: &Path = argument.as_ref();
+        match argument.is_dir() {
+            true => all.extend(data::image_files(argument)?),
+            false => all.push(argument.to_owned()),
         }
     }
     Ok(all)
+}
+
+/// The same as texts; a name that is not UTF-8 is refused.
+fn image_files(arguments: &[String]) -> Result<Vec<String>, Failure> {
+    let names = image_paths(arguments)?.into_iter().map(|path| {
+        path.into_os_string().into_string().map_err(|name| {
+            Failure::Usage(format!(
+                "{}: the file's name is not UTF-8; rename it",
+                name.display()
+            ))
+        })
+    });
+    names.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use regard_images::{Filter, Normalize, Random};
+
+    use super::*;
+
+    #[test]
+    fn a_reduced_image_is_read_as_the_whole_one() {
+        let normalize = Normalize::new(vec![0.5; 3], vec![0.5; 3]).unwrap();
+        let mut random = Random::new(3, 0);
+        let mut smaller = 0;
+        for [height, width] in [[61, 40], [33, 97], [24, 24], [20, 90], [9, 7], [300, 2]] {
+            let pixels = (0..3 * height * width).map(|_| random.below(256) as u8);
+            let image = Image::new(height, width, 3, pixels.collect()).unwrap();
+            for resizing in [
+                Resizing::Cover,
+                Resizing::Stretch([24, 24], Filter::Bicubic),
+                Resizing::Stretch([28, 26], Filter::Bilinear),
+                Resizing::Stretch([20, 30], Filter::Bicubic),
+                Resizing::Shorter(24, Filter::Bicubic),
+                Resizing::Shorter(29, Filter::Bilinear),
+                Resizing::Shorter(20, Filter::Bicubic),
+                Resizing::Within(20, 30, Filter::Bilinear),
+            ] {
+                let preparation = Preparation {
+                    resizing,
+                    ..Preparation::new([24, 24], normalize.clone())
+                };
+                let small = reduced(image.clone(), &preparation);
+                smaller += usize::from(small != image);
+                assert_eq!(
+                    preparation.fit(&small).unwrap(),
+                    preparation.fit(&image).unwrap(),
+                    "{height} x {width}, {resizing:?}"
+                );
+            }
+        }
+        assert!(smaller > 10, "{smaller}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use burn::tensor::Device;
@@ -56,15 +56,15 @@ enum Model {
 }
 
 impl Model {
-    fn open(options: &Translate, device: &Device) -> Result<Self, Failure> {
+    /// Also what it is read from, if it is not the embedded one.
+    fn open(options: &Translate, device: &Device) -> Result<(Self, Option<PathBuf>), Failure> {
         if let Some(name) = options.model.as_deref().and_then(models::pretrained) {
             let prefix = options.prefix.as_deref().unwrap_or_default();
             let (storage, quiet) = (options.weights.storage(), options.quiet);
             let opened = pretrained::find(&name, quiet)?;
             let folder = opened.path.clone();
             let model = pretrained::text_to_text(opened, storage, prefix, quiet)?;
-            ranks::expect_same([folder], &options.text)?;
-            return Ok(Self::Pretrained(Box::new(model)));
+            return Ok((Self::Pretrained(Box::new(model)), Some(folder)));
         }
         for (option, given) in [
             ("--prefix", options.prefix.is_some()),
@@ -77,10 +77,8 @@ impl Model {
             }
         }
         let (model, description) = models::open(options.model.as_deref(), device)?;
-        // Lines of files are read by rank 0 for all.
-        ranks::expect_same(options.model.clone(), &options.text)?;
         let translator = Translator::new(model, description, device);
-        Ok(Self::Own(Box::new(translator)))
+        Ok((Self::Own(Box::new(translator)), options.model.clone()))
     }
 
     /// The search that its files ask for.
@@ -93,7 +91,7 @@ impl Model {
 }
 
 fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
-    let mut model = Model::open(options, device)?;
+    let (mut model, files) = Model::open(options, device)?;
     let mut settings = options.search.over(&model.settings());
     match (&model, options.search.max_length()) {
         (Model::Own(translator), _) => {
@@ -115,6 +113,16 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         let message = "--coverage-penalty: a pretrained model is searched without it; leave it out";
         return Err(Failure::Usage(message.to_owned()));
     }
+    let asked = format!(
+        "{settings:#?}\n--n-best {:?}\n--json {}\n--resume {}\n--prefix {:?}\n--weights {:?}",
+        options.n_best,
+        options.json,
+        options.resume,
+        options.prefix,
+        options.weights.storage()
+    );
+    // Lines of files are read by rank 0 for all.
+    ranks::expect_same(files, &options.text, &asked)?;
     let (writer, done) = Writer::new(options)?;
     let looking = writer.shows_attention();
     if looking && !ranks::all().is_alone() {

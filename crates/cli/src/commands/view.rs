@@ -7,7 +7,7 @@ use crate::{
     arguments::View,
     failure::{CommandError, Failure},
     output::Output,
-    pictures::{self, Entry, Screen, expect_apart},
+    pictures::{self, Entry, Screen, expect_apart, expect_figure},
 };
 
 /// Shows a trace file.
@@ -17,6 +17,7 @@ use crate::{
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
     expect_apart(pictures, &None, [&options.file], false)?;
+    expect_figure(pictures, options.by_cell)?;
     let traces = match regard_trace::open(&options.file)? {
         Opened::Long(trace) => return long(options, &trace),
         Opened::Traces(traces) => traces,
@@ -54,7 +55,7 @@ pub fn run(options: &View) -> Result<(), Failure> {
         }
     }
     expect_apart(pictures, &None, [&options.file], entries.len() > 1)?;
-    pictures::write(pictures, &entries)?;
+    pictures::write(pictures, options.by_cell, &entries)?;
     if pictures.any() && !options.terminal {
         return Ok(());
     }
@@ -75,6 +76,11 @@ pub fn run(options: &View) -> Result<(), Failure> {
 
 /// Shows a trace of a long text.
 fn long(options: &View, trace: &LongTrace) -> Result<(), Failure> {
+    if options.by_cell {
+        let message =
+            "--by-cell is for maps over an image, and this is a trace of a text; leave it out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     if options.index.is_some() || options.terminal {
         let message = "a trace of a long text has one entry, which --png, --svg and --html draw";
         return Err(Failure::Usage(message.to_owned()));

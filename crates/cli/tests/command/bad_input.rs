@@ -503,6 +503,64 @@ fn a_full_disk_under_standard_output_is_an_error() {
 }
 
 #[test]
+fn variables_of_the_environment_are_checked() {
+    let folder = tempdir().unwrap();
+    let lines = file(folder.path(), "lines.txt", "a b c\n");
+    let commands: [&[&str]; 3] = [
+        &["model"],
+        &["explain", "softmax"],
+        &["evaluate", "-i", &lines, "-r", &lines],
+    ];
+    for arguments in commands {
+        let with = |variable: &str, value: &str| {
+            let mut command = regard();
+            command.env(variable, value).args(arguments);
+            command
+        };
+        for (variable, value, expected) in [
+            ("RAYON_NUM_THREADS", "100000", "from 1 to 1024"),
+            ("RAYON_NUM_THREADS", "two", "from 1 to 1024"),
+            ("REGARD_SIMD", "AVX2", "scalar, neon, avx2, avx512"),
+        ] {
+            refused_command(&mut with(variable, value), 2, [variable, value, expected]);
+        }
+        for (variable, value) in [
+            ("RAYON_NUM_THREADS", "0"),
+            ("RAYON_NUM_THREADS", "2"),
+            ("REGARD_SIMD", ""),
+        ] {
+            with(variable, value).assert().success();
+        }
+    }
+}
+
+/// The stacks of as many threads have no room in the address space.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_cannot_be_had_are_an_error() {
+    let cases: [(&[&str], &str); 2] = [
+        (&[], "give a smaller number in the environment variable"),
+        (&["--threads", "200"], "give a smaller --threads"),
+    ];
+    for (more, advice) in cases {
+        let script = "ulimit -v 900000; exec \"$0\" \"$@\"";
+        let output = Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_regard"), "model"])
+            .args(more)
+            .env("RAYON_NUM_THREADS", "200")
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        let told = "error: cannot start 200 threads: ";
+        assert!(
+            message.starts_with(told) && message.contains(advice),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_a_clean_end() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_regard"))
         .args(["translate", "-m", trained()])

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::OnceLock};
 
 use regard_images::scenes::{Kind, Scene, SceneConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::{file, refused, refused_command, regard, run, stderr, stdout, text, trained};
@@ -202,6 +202,36 @@ fn a_captioner_is_scored() {
         (Some(3), Some("copy.safetensors"))
     );
     assert!(first["inside"].as_f64().unwrap() <= 1.0);
+}
+
+#[test]
+fn broken_images_with_captions_are_counted() {
+    let folder = tempdir().unwrap();
+    let files = scenes(folder.path(), 3);
+    fs::write(&files[1], "no image").unwrap();
+    let images = (0..3).map(|id| json!({"id": id, "file_name": format!("{id}.png")}));
+    let said = (0..3).map(|id| json!({"image_id": id, "caption": "a red circle"}));
+    let captions =
+        json!({"images": images.collect::<Value>(), "annotations": said.collect::<Value>()});
+    let captions = file(folder.path(), "captions.json", captions.to_string());
+    let images = text(folder.path());
+    let (before, data) = RECIPE.split_once("[data.scenes]").unwrap();
+    let (_, after) = data.split_once("[batch]").unwrap();
+    let mut recipe =
+        format!("{before}[batch]{after}[data.captions]\nsize = 32\nbroken = \"skip\"\n");
+    for part in ["train", "test"] {
+        recipe += &format!("{part} = {captions:?}\n{part}_images = {images:?}\n");
+    }
+    file(folder.path(), "recipe.toml", recipe);
+    let model = text(&folder.path().join("model.safetensors"));
+    fs::copy(format!("{}/model.safetensors", captioner()), &model).unwrap();
+    let split = ["evaluate", "--model", &model, "--split", "test"];
+    let found = stdout(&run(split).success());
+    let said = "2 images (left out, as images or objects cannot be read: 1): exact";
+    assert!(found.contains(said), "{found}");
+    let json = stdout(&regard().args(split).arg("--json").assert().success());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["captioners"][0]["left_out"], 1);
 }
 
 /// Without a model of one's own there is one in the command.

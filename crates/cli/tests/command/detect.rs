@@ -7,7 +7,8 @@ use std::{
 };
 
 use regard_images::scenes::{Scene, SceneConfig};
-use serde_json::Value;
+use regard_nn::weights::{self, Storage};
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::{file, refused, regard, run, stderr, stdout, text};
@@ -218,6 +219,76 @@ fn a_detector_is_scored_by_its_average_precision() {
 }
 
 #[test]
+fn images_without_objects_have_no_average_precision() {
+    let folder = tempdir().unwrap();
+    for index in 0..2 {
+        scene(folder.path(), &format!("{index}.png"), index);
+    }
+    file(folder.path(), "2.png", "no image");
+    let objects = |name: &str, ids: &[u64], boxed: bool| {
+        let images = ids.iter().map(
+            |id| json!({"id": id, "file_name": format!("{id}.png"), "height": 64, "width": 64}),
+        );
+        let boxes = ids.iter().filter(|_| boxed);
+        let boxes =
+            boxes.map(|id| json!({"image_id": id, "category_id": 1, "bbox": [8, 8, 16, 16]}));
+        let all = json!({
+            "images": images.collect::<Value>(),
+            "annotations": boxes.collect::<Value>(),
+            "categories": [{"id": 1, "name": "square"}],
+        });
+        file(folder.path(), name, all.to_string())
+    };
+    let train = objects("train.json", &[0, 1], true);
+    let test = objects("test.json", &[1, 2], false);
+    let images = text(folder.path());
+    let recipe = format!(
+        r#"
+        [model]
+        kind = "detr"
+        d_model = 16
+        encoder_layers = 1
+        decoder_layers = 1
+        heads = 2
+        feed_forward = 16
+        queries = 2
+        [model.backbone]
+        channels = 4
+        [data.objects]
+        train = {images:?}
+        train_objects = {train:?}
+        valid = {images:?}
+        valid_objects = {train:?}
+        test = {images:?}
+        test_objects = {test:?}
+        size = 32
+        broken = "skip"
+        [batch]
+        sentences = 2
+        [training]
+        steps = 1
+        "#
+    );
+    let recipe = file(folder.path(), "detr.toml", recipe);
+    let trained = text(&folder.path().join("run"));
+    run(["train", &recipe, "--folder", &trained]).success();
+    let split = ["evaluate", "--model", &trained, "--split", "test"];
+    let scored = stdout(&run(split).success());
+    let said =
+        "boxes of 1 images (left out, as images or objects cannot be read: 1): nothing to find\n";
+    assert_eq!(scored, said);
+    let json = stdout(&regard().args(split).arg("--json").assert().success());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let found = &json["detectors"][0];
+    assert_eq!(found["left_out"], 1);
+    for key in ["average_precision", "average_precision_50"] {
+        assert!(found[key].is_null(), "{json}");
+    }
+    let score = regard().args(split).arg("--score-only").assert();
+    assert_eq!(stdout(&score.success()), "nothing to find\n");
+}
+
+#[test]
 fn what_cannot_be_detected_is_refused() {
     let folder = tempdir().unwrap();
     let fake = file(folder.path(), "fake.png", "no image");
@@ -250,6 +321,21 @@ fn what_cannot_be_detected_is_refused() {
         refused(arguments, 2, ["expected a number from 0 to 1"]);
     }
     refused(["detect", "--model", detector()], 2, ["<IMAGE>"]);
+}
+
+#[test]
+fn weights_that_overflow_find_nothing_that_is_told() {
+    let folder = tempdir().unwrap();
+    let photo = scene(folder.path(), "scene.png", 3);
+    let bytes = fs::read(format!("{}/model.safetensors", detector())).unwrap();
+    let (mut arrays, metadata) = weights::from_bytes(&bytes).unwrap();
+    for value in arrays.values_mut().flat_map(|array| &mut array.values) {
+        *value = value.signum() * 1e38;
+    }
+    let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
+    let model = file(folder.path(), "large.safetensors", bytes);
+    let detect = ["detect", "--model", &model, &photo];
+    refused(detect, 1, ["large.safetensors", "its weights overflow"]);
 }
 
 /// The folder of a tiny DETR that others made.

@@ -1,12 +1,13 @@
 //! Classifiers of images: trained, evaluated and used by the command.
 
-use std::{fs, path::Path, sync::OnceLock};
+use std::{collections::HashMap, fs, path::Path, sync::OnceLock};
 
 use regard_images::{Image, Random};
+use regard_nn::weights::{self, Arrays, Storage};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{file, refused, regard, run, stderr, stdout, text};
+use crate::{file, refused, refused_command, regard, run, stderr, stdout, text};
 
 /// A noisy image, light or dark.
 fn image(light: bool, seed: u64) -> Image {
@@ -153,6 +154,157 @@ fn broken_test_images_are_left_out_as_the_recipe_says() {
     let scored = stdout(&run(split).success());
     assert!(scored.contains("5 of 5 images"), "{scored}");
     assert!(scored.contains("of label day: 2 as day"), "{scored}");
+    let said = "(left out, as images or objects cannot be read: 1)\n";
+    assert!(scored.contains(said), "{scored}");
+    let json = stdout(&regard().args(split).arg("--json").assert().success());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["classifiers"][0]["left_out"], 1);
+    // Of none there is no accuracy.
+    for class in ["day", "night"] {
+        for index in 0..3 {
+            file(&test.join(class), &format!("{index:02}.png"), "no image");
+        }
+    }
+    let none = "data.images.test: no image is left, 6 that cannot be read";
+    refused(split, 1, [none]);
+}
+
+/// A file of the model of [`classifier`] with other weights or metadata.
+fn changed(
+    folder: &Path,
+    change: impl FnOnce(&mut Arrays, &mut HashMap<String, String>),
+) -> String {
+    let bytes = fs::read(format!("{}/model.safetensors", classifier())).unwrap();
+    let (mut arrays, mut metadata) = weights::from_bytes(&bytes).unwrap();
+    change(&mut arrays, &mut metadata);
+    let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
+    file(folder, "changed.safetensors", bytes)
+}
+
+#[test]
+fn an_evaluation_keeps_what_it_reads() {
+    let folder = tempdir().unwrap();
+    let test = classes(&folder.path().join("test"), 2, 50);
+    let model = with_recipe(folder.path(), |recipe| {
+        let lines = recipe.lines().map(|line| match line.split_once(" = ") {
+            Some(("test", _)) => format!("test = {test:?}\n"),
+            _ => format!("{line}\n"),
+        });
+        lines.collect()
+    });
+    let image = format!("{test}/day/00.png");
+    let before = fs::read(&image).unwrap();
+    let evaluate = ["evaluate", "--model", &model, "--output", &image];
+    for data in [["--labelled", &test], ["--split", "test"]] {
+        refused_command(
+            regard().args(evaluate).args(data),
+            2,
+            [image.as_str(), "would be lost"],
+        );
+    }
+    assert_eq!(fs::read(&image).unwrap(), before);
+    // MNIST's labels lie beside the images, in gzip or not.
+    for (images, name) in [
+        ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+        ("t10k-images.idx3-ubyte", "t10k-labels.idx1-ubyte"),
+        ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"),
+        ("t10k-images.idx3-ubyte.gz", "t10k-labels.idx1-ubyte"),
+        ("t10k-images.idx3-ubyte.gz", "t10k-labels.idx1-ubyte.gz"),
+    ] {
+        let images = file(folder.path(), images, "");
+        let labels = file(folder.path(), name, "kept");
+        let evaluate = ["evaluate", "--model", &model, "--labelled", &images];
+        refused_command(
+            regard().args(evaluate).args(["--output", &labels]),
+            2,
+            [name, "would be lost"],
+        );
+        assert_eq!(fs::read_to_string(&labels).unwrap(), "kept");
+    }
+}
+
+#[test]
+fn classes_of_one_name_have_their_numbers() {
+    let folder = tempdir().unwrap();
+    let photo = text(&folder.path().join("photo.png"));
+    image(false, 95).save_png(&photo).unwrap();
+    let model = changed(folder.path(), |_, metadata| {
+        for value in metadata.values_mut() {
+            *value = value.replace("\"night\"", "\"day\"");
+        }
+    });
+    let json = stdout(&run(["classify", "--model", &model, "--json", &photo]).success());
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["label"], "day (1)", "{json}");
+    let probabilities = found["probabilities"].as_object().unwrap();
+    let sum: f64 = probabilities
+        .values()
+        .map(|one| one.as_f64().unwrap())
+        .sum();
+    assert!(
+        probabilities.len() == 2 && (sum - 1.0).abs() < 1e-5,
+        "{json}"
+    );
+}
+
+#[test]
+fn weights_that_overflow_give_no_class() {
+    let folder = tempdir().unwrap();
+    let photo = text(&folder.path().join("photo.png"));
+    image(true, 95).save_png(&photo).unwrap();
+    let model = changed(folder.path(), |arrays, _| {
+        for value in arrays.values_mut().flat_map(|array| &mut array.values) {
+            *value = value.signum() * 1e38;
+        }
+    });
+    let classify = ["classify", "--model", &model, &photo];
+    refused(classify, 1, ["changed.safetensors", "its weights overflow"]);
+}
+
+/// A file may have any name.
+#[cfg(target_os = "linux")]
+#[test]
+fn names_that_are_no_text_are_opened() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+    let folder = tempdir().unwrap();
+    let path = folder.path().join(OsStr::from_bytes(b"bad\xff.png"));
+    image(true, 95).save_png(&path).unwrap();
+    let all = text(folder.path());
+    let json = stdout(&run(["classify", "--model", classifier(), "--json", &all]).success());
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert!(
+        found["text"].as_str().unwrap().ends_with("bad\u{fffd}.png"),
+        "{json}"
+    );
+    let captioned = stdout(&run(["caption", "--json", &all]).success());
+    assert!(captioned.contains("bad\u{fffd}.png"), "{captioned}");
+    let mut argument = regard();
+    argument.arg("caption").arg(&path).assert().success();
+    let asked = stdout(&run(["ask", &all, "What is it?", "--json"]).success());
+    assert!(asked.contains("bad\u{fffd}.png"), "{asked}");
+}
+
+#[test]
+fn a_name_without_letters_is_told_by_its_place() {
+    let folder = tempdir().unwrap();
+    let photo = text(&folder.path().join("photo.png"));
+    image(true, 95).save_png(&photo).unwrap();
+    let mut classify = regard();
+    classify.args(["classify", "--model", classifier()]);
+    let done = classify
+        .write_stdin(format!("{photo}\n\n{photo}\n"))
+        .assert()
+        .code(2);
+    assert_eq!(stdout(&done).lines().count(), 1);
+    let error = stderr(&done);
+    assert!(error.contains("standard input: line 2 is empty"), "{error}");
+    refused(
+        ["classify", "--model", classifier(), &photo, ""],
+        2,
+        ["argument 2 is empty"],
+    );
+    refused(["caption", ""], 2, ["<IMAGE>"]);
 }
 
 /// A folder may have any name.
@@ -219,6 +371,42 @@ fn what_a_network_looked_at_is_drawn() {
     assert_eq!(read.image.as_ref().unwrap().width(), 8);
     let again = stdout(&run(["view", trace]).success());
     assert!(again.contains("stage 3, block 3"), "{again}");
+}
+
+#[test]
+fn gates_are_chosen_by_layer_and_drawn_by_class() {
+    let folder = tempdir().unwrap();
+    let svg = text(&folder.path().join("look.svg"));
+    let all = classes(&folder.path().join("all"), 2, 80);
+    let [day, night] = ["day", "night"].map(|class| format!("{all}/{class}"));
+    let photo = format!("{day}/00.png");
+    let draw = ["classify", "--model", classifier(), "--svg", &svg];
+    for (choice, part) in [
+        (["--layer", "99"], "the model has no layer 99"),
+        (["--head", "3"], "the model has no head 3"),
+        (["--map", "cross"], "there is no cross-attention"),
+        (
+            ["--by-cell", "--quiet"],
+            "--by-cell is for maps over an image",
+        ),
+    ] {
+        refused_command(regard().args(draw).args(choice).arg(&photo), 2, [part]);
+    }
+    let mut second = regard();
+    second
+        .args(draw)
+        .args(["--layer", "2", &photo])
+        .assert()
+        .success();
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains("stage 1, block 2") && !drawn.contains("stage 1, block 1"));
+
+    fs::remove_file(&svg).unwrap();
+    regard().args(draw).args([&day, &night]).assert().success();
+    let drawn = fs::read_to_string(&svg).unwrap();
+    assert!(drawn.contains(">day</text>") && drawn.contains(">night</text>"));
+    assert_eq!(drawn.matches("line: the mean of the rows").count(), 9);
+    assert!(!folder.path().join("look-1.svg").exists());
 }
 
 #[test]

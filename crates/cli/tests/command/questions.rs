@@ -3,7 +3,7 @@
 use std::{fs, path::Path, sync::OnceLock};
 
 use regard_images::scenes::{Scene, SceneConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use crate::{file, refused, refused_command, regard, run, stderr, stdout, text};
@@ -146,6 +146,19 @@ fn what_was_read_for_an_answer_is_drawn() {
             .contains("Where is the star?")
     );
     assert!(stdout(&run(["view", trace]).success()).contains("look 2"));
+
+    let cells = path("cells.svg");
+    let by_cell = ["ask", "--model", answerer(), &image, "Where is the star?"];
+    let by_cell = regard()
+        .args(by_cell)
+        .args(["--by-cell", "--svg", &cells])
+        .assert();
+    by_cell.success();
+    assert_ne!(fs::read_to_string(&cells).unwrap(), drawn);
+    let viewed = path("viewed.svg");
+    run(["view", trace, "--by-cell", "--svg", &viewed]).success();
+    assert_ne!(fs::read_to_string(&viewed).unwrap(), drawn);
+    refused(["view", trace, "--by-cell"], 2, ["add one of them"]);
 }
 
 #[test]
@@ -192,6 +205,44 @@ fn answers_are_scored_by_kind_of_question() {
 }
 
 #[test]
+fn broken_images_with_questions_are_counted() {
+    let folder = tempdir().unwrap();
+    let image = scene(folder.path(), 4);
+    fs::rename(image, folder.path().join("000000000001.jpg")).unwrap();
+    file(folder.path(), "000000000002.jpg", "no image");
+    let asked = [1, 2].map(|id| json!({"question_id": id, "image_id": id, "question": "Why?"}));
+    let answered = [1, 2].map(|id| {
+        json!({"question_id": id, "image_id": id, "question_type": "why", "multiple_choice_answer": "red",
+               "answers": [{"answer": "red"}]})
+    });
+    let [asked, answered] = [
+        json!({"questions": asked}),
+        json!({"annotations": answered}),
+    ]
+    .map(|all| all.to_string());
+    let asked = file(folder.path(), "questions.json", asked);
+    let answered = file(folder.path(), "annotations.json", answered);
+    let mut recipe = "[model]\nkind = \"vqa\"\n[training]\nsteps = 1\n[data.questions]\nsize = 32\nbroken = \"skip\"\n"
+        .to_owned();
+    for part in ["train", "test"] {
+        let images = text(folder.path());
+        recipe += &format!(
+            "[data.questions.{part}]\nimages = {images:?}\nquestions = {asked:?}\nannotations = {answered:?}\n"
+        );
+    }
+    file(folder.path(), "recipe.toml", recipe);
+    let model = text(&folder.path().join("model.safetensors"));
+    fs::copy(format!("{}/model.safetensors", answerer()), &model).unwrap();
+    let split = ["evaluate", "--model", &model, "--split", "test"];
+    let scored = stdout(&run(split).success());
+    let said = "of 1 questions (left out, as images or objects cannot be read: 1)\n";
+    assert!(scored.contains(said), "{scored}");
+    let json = stdout(&regard().args(split).arg("--json").assert().success());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["question_answerers"][0]["left_out"], 1);
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
     let folder = tempdir().unwrap();
     let image = scene(folder.path(), 3);
@@ -209,6 +260,10 @@ fn what_cannot_be_asked_is_refused() {
         ["broken.png"],
     );
     refused(["ask", "--model", &image, &image, "Why?"], 1, ["3.png"]);
+    for question in ["", "?!"] {
+        let asked = ["ask", "--model", model, &image, "Why?", question];
+        refused(asked, 2, ["a question without words"]);
+    }
     let svg = text(&folder.path().join("look.svg"));
     let layer = ["ask", "--model", model, "--layer", "9", "--svg", &svg];
     refused_command(

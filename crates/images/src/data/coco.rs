@@ -103,12 +103,34 @@ pub fn coco_captions(
 /// Boxes may reach a pixel beyond the image, from rounding, and are cut at its border.
 ///
 /// # Errors
-/// As of [`coco_captions`]; [`ImagesError::Field`] for a category that is not listed, two of one name, an image without sizes, a box
-/// outside the image or without area, and a mask that does not fit the image. A broken object is skipped alone.
+/// As of [`coco_captions`]; [`ImagesError::Field`] for a file without categories, a category that is not listed, two of one name, an
+/// image without sizes, a box outside the image or without area, and a mask that does not fit the image. A broken object is skipped
+/// alone.
 pub fn coco_instances(
     annotations: &Path,
     images: &Path,
     broken: Broken,
+) -> Result<Dataset, ImagesError> {
+    instances(annotations, images, broken, false)
+}
+
+/// The same, of objects that all have masks.
+///
+/// # Errors
+/// As of [`coco_instances`]; [`ImagesError::Field`] for an object without `segmentation`, unless it is to be skipped.
+pub fn coco_masks(
+    annotations: &Path,
+    images: &Path,
+    broken: Broken,
+) -> Result<Dataset, ImagesError> {
+    instances(annotations, images, broken, true)
+}
+
+fn instances(
+    annotations: &Path,
+    images: &Path,
+    broken: Broken,
+    masks: bool,
 ) -> Result<Dataset, ImagesError> {
     let file: Instances = read(
         annotations,
@@ -116,8 +138,8 @@ pub fn coco_instances(
     )?;
     let mut categories = file.categories;
     categories.sort_by_key(|category| category.id);
-    check_categories(annotations, &categories)?;
     let (mut dataset, places) = listed(annotations, images, broken, &file.images)?;
+    check_categories(annotations, &categories)?;
     for (i, instance) in file.annotations.into_iter().enumerate() {
         let Some(place) = place(annotations, i, &places, instance.image_id)? else {
             continue;
@@ -135,6 +157,10 @@ pub fn coco_instances(
         })?;
         let example = &mut dataset.examples[place];
         let object = object(annotations, i, instance, class, example.size);
+        let object = object.and_then(|object| match masks && object.region.is_none() {
+            true => Err(without_mask(annotations, i)),
+            false => Ok(object),
+        });
         if let Some(object) = unless_skipped(object, broken, &mut dataset.skipped)? {
             example.objects.push(object);
         }
@@ -146,8 +172,18 @@ pub fn coco_instances(
     Ok(dataset)
 }
 
-/// Refuses a number or a name that occurs twice; the categories are sorted by their numbers.
+fn without_mask(annotations: &Path, i: usize) -> ImagesError {
+    let expected = "polygons or runs of its pixels, which a model with masks learns; without them, model.masks = false";
+    let name = format!("annotations[{i}].segmentation");
+    field(annotations, name, "missing or empty", expected)
+}
+
+/// Refuses a list without any, and a number or a name that occurs twice; the categories are sorted by their numbers.
 fn check_categories(annotations: &Path, categories: &[Category]) -> Result<(), ImagesError> {
+    if categories.is_empty() {
+        let expected = "at least one, with id and name";
+        return Err(field(annotations, "categories", "an empty list", expected));
+    }
     if let Some(twice) = categories.windows(2).find(|pair| pair[0].id == pair[1].id) {
         let given = format!("{} twice", twice[0].id);
         return Err(field(

@@ -50,8 +50,8 @@ struct Answer {
 ///
 /// # Errors
 /// [`ImagesError::Read`], [`ImagesError::Json`], [`ImagesError::Empty`] without questions; [`ImagesError::Field`] for a question
-/// number that occurs twice, has no answer, or whose answer belongs to another image, and for an image that is missing, unless it
-/// is to be skipped.
+/// number that occurs twice, has no answer, or whose answer belongs to another image, for an empty list of answers, and for an image
+/// that is missing, unless it is to be skipped.
 pub fn vqa(
     questions: &Path,
     annotations: Option<&Path>,
@@ -182,6 +182,15 @@ fn answers(path: &Path) -> Result<HashMap<u64, (usize, Annotation)>, ImagesError
     )?;
     let mut answers = HashMap::new();
     for (i, annotation) in file.annotations.into_iter().enumerate() {
+        if annotation.answers.is_empty() {
+            let name = format!("annotations[{i}].answers");
+            return Err(field(
+                path,
+                name,
+                "an empty list",
+                "what people answered, at least one",
+            ));
+        }
         let id = annotation.question_id;
         if answers.insert(id, (i, annotation)).is_some() {
             let name = format!("annotations[{i}].question_id");

@@ -135,6 +135,11 @@ fn vqa_is_read() {
         read(&asked, Some(&annotations), Broken::Error),
         &["answers.json", "annotations[0].question_id is 421"],
     );
+    let answers = changed(&annotations, "/annotations/1/answers", json!([]));
+    refused(
+        read(&questions, Some(&answers), Broken::Error),
+        &["answers.json: annotations[1].answers is an empty list"],
+    );
     let asked = changed(&questions, "/questions", json!([]));
     refused(
         read(&asked, None, Broken::Error),

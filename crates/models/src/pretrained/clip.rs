@@ -180,12 +180,14 @@ const USUAL: Usual = Usual {
     activation: "quick_gelu",
 };
 
-/// A tower's section.
+/// A tower's section. Older files may have a second one, whose values, and its usual ones for what it leaves out, replace those of the
+/// first.
 fn section(config: &Config, key: &str) -> Result<Config, PretrainedError> {
-    match config.section(key)? {
-        Some(section) => Ok(section),
-        None => Err(config.refuse(key, "an object with the sizes of the tower")),
-    }
+    let found = match config.section(&format!("{key}_dict"))? {
+        None => config.section(key)?,
+        second => second,
+    };
+    found.ok_or_else(|| config.refuse(key, "an object with the sizes of the tower"))
 }
 
 /// The size of the common space.

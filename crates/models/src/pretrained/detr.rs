@@ -69,9 +69,9 @@ impl DetectorModel {
         config.one_of("model_type", &[KIND])?;
         let channels = channels(config)?;
         let processor = processor(folder)?;
-        let (preparation, size) = ImagePreparation::of_detector(&processor, channels)?;
+        let (preparation, size) = ImagePreparation::of_detector(folder, &processor, channels)?;
         let labels = config.labels()?;
-        let (network, library) = backbone(folder)?;
+        let (network, library, dilation) = backbone(folder)?;
         let d = config.size_or("d_model", 256)?;
         if !d.is_multiple_of(4) {
             return Err(config.refuse("d_model", "a multiple of 4"));
@@ -104,11 +104,6 @@ impl DetectorModel {
         }
         if config.text_or("position_embedding_type", "sine")? != "sine" {
             return Err(config.refuse("position_embedding_type", "\"sine\""));
-        }
-        let dilation = config.flag_or("dilation", false)?;
-        if dilation && (library == Library::Transformers || network.depth < 50) {
-            let expected = "false, or a backbone of timm: resnet50 or resnet101";
-            return Err(config.refuse("dilation", expected));
         }
         let queries = config.size_or("num_queries", 100)?;
         let masks = folder.find("mask_head.lay1.weight", &NAMES).is_some();
@@ -180,15 +175,26 @@ impl DetectorModel {
 /// What weight and bias of a norm in a Transformer are called here.
 const NORM: [&str; 2] = ["weight", "bias"];
 
-/// The residual network of a configuration, and who named its weights.
-fn backbone(folder: &Folder) -> Result<(Residual, Library), PretrainedError> {
+/// The residual network of a configuration, who named its weights, and whether its last stage has dilation in place of a stride.
+fn backbone(folder: &Folder) -> Result<(Residual, Library, bool), PretrainedError> {
+    const UNDILATED: &str = "false, or a backbone of timm: resnet50 or resnet101";
     let config = folder.config();
+    let mut dilation = config.flag_or("dilation", false)?;
     let section = config.section("backbone_config")?;
     if let Some(section) = &section {
         const KINDS: [&str; 2] = ["resnet", "timm_backbone"];
         if section.one_of("model_type", &KINDS)? == 0 {
-            return Ok((Residual::of(section)?, Library::Transformers));
+            return match dilation {
+                true => Err(config.refuse("dilation", UNDILATED)),
+                false => Ok((Residual::of(section)?, Library::Transformers, false)),
+            };
         }
+        // In place of `dilation`, as transformers builds it.
+        dilation = match section.size_or("output_stride", 32)? {
+            32 => false,
+            16 => true,
+            _ => return Err(section.refuse("output_stride", "32, or 16 (dilation)")),
+        };
     } else if !config.flag_or("use_timm_backbone", true)? {
         return Err(config.refuse("backbone_config", "that of a ResNet"));
     }
@@ -210,7 +216,13 @@ fn backbone(folder: &Folder) -> Result<(Residual, Library), PretrainedError> {
     let expected = "resnet18, resnet34, resnet50 or resnet101";
     let network = Residual::new(depth, stem.unwrap_or(64));
     let network = network.ok_or_else(|| of.refuse("backbone", expected))?;
-    Ok((network, Library::Timm))
+    if dilation && network.depth < 50 {
+        return Err(match &section {
+            Some(section) => section.refuse("output_stride", "32, or resnet50 or resnet101"),
+            None => config.refuse("dilation", UNDILATED),
+        });
+    }
+    Ok((network, Library::Timm, dilation))
 }
 
 /// A block of the encoder, or of the decoder, which is called the same here.

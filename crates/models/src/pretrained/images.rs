@@ -1,5 +1,6 @@
 //! Classifiers of images that others have trained: ViT (Dosovitskiy et al. 2020), DeiT (Touvron et al. 2020) and ResNet (He et al.
-//! 2015), read into the networks that are trained here, so that they are looked at and trained on like those.
+//! 2015), read into the networks that are trained here, so that they are run and looked at like those. Training does not begin with them:
+//! [`Trainable`](super::Trainable) has models of texts alone.
 //!
 //! | `model_type` | here | told apart |
 //! |---|---|---|
@@ -7,7 +8,7 @@
 //! | `deit` | the same | a distillation token, with scores of its own or read by none; token and position are added up |
 //! | `resnet` | [`ResNet`](crate::image::resnet::ResNet) | blocks of two 3x3 or of 1x1, 3x3, 1x1 convolutions |
 //!
-//! How pixels become numbers stands in `preprocessor_config.json`, or in `processor_config.json`: size, filter, what is cut out, means and
+//! How pixels become numbers stands in `processor_config.json`, or else in `preprocessor_config.json`: size, filter, what is cut out, means and
 //! deviations. What is left out, and what a size of one number means, depends on the class of image processors that the file names, or else on
 //! the model's (`Processor`).
 
@@ -24,7 +25,7 @@ use crate::image::ImageSizes;
 const KINDS: [&str; 3] = ["vit", "deit", "resnet"];
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
-/// The file, and its key, of a model of images and texts that transformers 5 has saved.
+/// The file that is read before it, and its key, of a model of images and texts that transformers 5 has saved.
 const PROCESSOR: [&str; 2] = ["processor_config.json", "image_processor"];
 
 /// A classifier of images as it is read from a folder.
@@ -107,6 +108,8 @@ struct Processor {
     model: &'static str,
     /// Whether a `size` of one number is height and width (`default_to_square`); if not, it is the length of the shorter side.
     square: bool,
+    /// `do_pad`
+    pads: bool,
     /// `size`, as one number.
     size: usize,
     /// `crop_size`, if the middle is cut out.
@@ -123,6 +126,7 @@ const VIT: Processor = Processor {
     names: &["ViT"],
     model: "vit",
     square: true,
+    pads: false,
     size: 224,
     crop: None,
     share: None,
@@ -134,10 +138,17 @@ const DETR: Processor = Processor {
     names: &["Detr"],
     model: "detr",
     square: false,
+    pads: true,
     size: 800,
     numbers: [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]],
     ..VIT
 };
+
+/// That of detectors.
+static DETECTORS: [Processor; 1] = [DETR];
+
+/// The length of the longer side that it allows where a file says nothing.
+const LONGER: usize = 1333;
 
 /// Those of classifiers, and of models of images and texts.
 static PROCESSORS: [Processor; 5] = [
@@ -183,24 +194,28 @@ static PROCESSORS: [Processor; 5] = [
 const LARGE: usize = 384;
 
 impl Processor {
-    /// The class that a preprocessor's `config` names, or else that of the model in the `folder`.
-    fn of(folder: &Folder, config: &Config) -> Result<&'static Self, PretrainedError> {
+    /// The class among the `known` ones that a preprocessor's `config` names, or else that of the model in the `folder`.
+    fn of(
+        folder: &Folder,
+        config: &Config,
+        known: &'static [Self],
+    ) -> Result<&'static Self, PretrainedError> {
         const KEYS: [&str; 2] = ["image_processor_type", "feature_extractor_type"];
         let Some(key) = KEYS.into_iter().find(|key| config.has(key)) else {
             let model = folder.config();
             let kind = model.text("model_type")?;
-            let found = PROCESSORS.iter().find(|class| class.model == kind);
+            let found = known.iter().find(|class| class.model == kind);
             return found.ok_or_else(|| model.refuse("model_type", "a model that reads images"));
         };
         let named = config.text(key)?;
         let ends = ["ImageProcessor", "FeatureExtractor"];
         let name = ends.into_iter().find_map(|end| named.split_once(end));
         let found = name.and_then(|(name, _)| {
-            let mut all = PROCESSORS.iter();
+            let mut all = known.iter();
             all.find(|class| class.names.contains(&name))
         });
         found.ok_or_else(|| {
-            let names = PROCESSORS.iter().flat_map(|class| class.names);
+            let names = known.iter().flat_map(|class| class.names);
             let names: Vec<String> = names.map(|name| format!("{name}{}", ends[0])).collect();
             config.refuse(key, format!("one of {}", names.join(", ")))
         })
@@ -214,31 +229,46 @@ impl ImagePreparation {
         config: &Config,
         channels: usize,
     ) -> Result<(Self, [usize; 2]), PretrainedError> {
-        let class = Processor::of(folder, config)?;
+        let class = Processor::of(folder, config, &PROCESSORS)?;
+        if config.flag_or("use_square_size", false)? {
+            return Err(config.refuse("use_square_size", "false, and size"));
+        }
         let crop = match config.flag_or("do_center_crop", class.crop.is_some())? {
             false => None,
             true => match Side::of(config, "crop_size", true, class.crop)? {
                 Side::Both(size) => Some(size),
-                Side::Shorter(_) => return Err(config.refuse("crop_size", "height and width")),
+                Side::Shorter(..) => return Err(config.refuse("crop_size", "height and width")),
             },
         };
-        let found = Side::of(config, "size", class.square, Some(class.size))?;
+        // A size that the file leaves out is the class'.
+        let square = match config.has("size") {
+            true => config.flag_or("default_to_square", class.square)?,
+            false => class.square,
+        };
+        let found = Side::of(config, "size", square, Some(class.size))?;
         let (resizing, size) = match (found, class.share, crop) {
-            (Side::Both(to), _, crop) => (Resizing::Stretch(to), crop.unwrap_or(to)),
-            (Side::Shorter(side), Some(_), crop) if side >= LARGE => {
+            (Side::Both(_), Some(_), _) => {
+                return Err(config.refuse("size", "shortest_edge, for this class"));
+            }
+            (Side::Shorter(_, Some(_)), None, _) => {
+                let expected = "height and width, or shortest_edge alone";
+                return Err(config.refuse("size", expected));
+            }
+            (Side::Both(to), None, crop) => (Resizing::Stretch(to), crop.unwrap_or(to)),
+            (Side::Shorter(side, _), Some(_), crop) if side >= LARGE => {
                 (Resizing::Stretch([side; 2]), crop.unwrap_or([side; 2]))
             }
-            (Side::Shorter(side), Some(_), Some(crop)) if crop != [side; 2] => {
+            (Side::Shorter(side, _), Some(_), Some(crop)) if crop != [side; 2] => {
                 let expected = format!("that of size ({side}), to which this class cuts images");
                 return Err(config.refuse("crop_size", expected));
             }
-            (Side::Shorter(side), Some(share), _) => {
+            (Side::Shorter(side, _), Some(share), _) => {
                 let share = config.positive_or("crop_pct", share)?;
                 let larger = (side as f64 / share) as usize;
                 (Resizing::Shorter(larger), [side; 2])
             }
-            (Side::Shorter(side), None, Some(crop)) => (Resizing::Shorter(side), crop),
-            (Side::Shorter(_), None, None) => {
+            (Side::Shorter(side, None), None, Some(crop)) => (Resizing::Shorter(side), crop),
+            (Side::Shorter(_, None), None, None) => {
                 let expected = "true, with crop_size: images of one size";
                 return Err(config.refuse("do_center_crop", expected));
             }
@@ -248,25 +278,28 @@ impl ImagePreparation {
 
     /// The same for a detector, which reads the whole image in its shape; the size is the largest of its images.
     pub(super) fn of_detector(
+        folder: &Folder,
         config: &Config,
         channels: usize,
     ) -> Result<(Self, [usize; 2]), PretrainedError> {
-        let (section, keys) = match config.section("size") {
-            Ok(Some(section)) => (section, ["shortest_edge", "longest_edge"]),
-            _ => (config.clone(), ["size", "max_size"]),
-        };
-        let (resizing, size) = match section.has("height") {
-            true => {
-                let size = [section.size("height")?, section.size("width")?];
-                (Resizing::Stretch(size), size)
-            }
-            false => {
-                let shorter = section.size_or(keys[0], DETR.size)?;
-                let longer = section.size_or(keys[1], config.size_or("max_size", 1333)?)?;
+        let class = Processor::of(folder, config, &DETECTORS)?;
+        expect_resizing(config)?;
+        let (resizing, size) = match Side::of(config, "size", class.square, Some(class.size))? {
+            Side::Both(size) => (Resizing::Stretch(size), size),
+            Side::Shorter(shorter, longer) => {
+                let longer = match (longer, config.value("size")) {
+                    (Some(longer), _) => longer,
+                    (None, None) => LONGER,
+                    (None, Some(Value::Object(_))) => {
+                        let expected = "shortest_edge with longest_edge";
+                        return Err(config.refuse("size", expected));
+                    }
+                    (None, Some(_)) => config.size_or("max_size", LONGER)?,
+                };
                 (Resizing::Within { shorter, longer }, [longer; 2])
             }
         };
-        Self::resized(config, &DETR, channels, resizing, size)
+        Self::resized(config, class, channels, resizing, size)
     }
 
     /// The rest of a preprocessor's keys.
@@ -283,13 +316,21 @@ impl ImagePreparation {
         }
         // Stretching to the model's size changes no image that has this size, and without it the model reads no other.
         let only_stretches = matches!(resizing, Resizing::Stretch(to) if to == size);
-        if !only_stretches && !config.flag_or("do_resize", true)? {
-            return Err(config.refuse("do_resize", "true"));
+        if !only_stretches {
+            expect_resizing(config)?;
+        }
+        // The first name is that of older detectors.
+        let pads = config.flag_or("pad_and_return_pixel_mask", class.pads)?;
+        if config.flag_or("do_pad", pads)? && config.has("pad_size") {
+            return Err(config.refuse("pad_size", "null, or do_pad = false"));
+        }
+        if !config.flag_or("do_rescale", true)? {
+            return Err(config.refuse("do_rescale", "true"));
         }
         let usual = 1.0 / 255.0;
         let factor = config.positive_or("rescale_factor", usual)?;
-        if (factor / usual - 1.0).abs() > 1e-3 || !config.flag_or("do_rescale", true)? {
-            return Err(config.refuse("rescale_factor", "1 / 255, with do_rescale"));
+        if (factor / usual - 1.0).abs() > 1e-3 {
+            return Err(config.refuse("rescale_factor", "1 / 255"));
         }
         let normalized = config.flag_or("do_normalize", true)?;
         let numbers = |key: &str, usual: [f64; 3], none: f64| {
@@ -315,14 +356,26 @@ impl ImagePreparation {
     }
 }
 
+/// Refuses a preprocessor that leaves images in their own sizes, for networks that read these.
+pub(super) fn expect_resizing(config: &Config) -> Result<(), PretrainedError> {
+    match config.flag_or("do_resize", true)? {
+        true => Ok(()),
+        false => Err(config.refuse("do_resize", "true")),
+    }
+}
+
 /// How a folder says that images become numbers.
 pub(super) fn processor(folder: &Folder) -> Result<Config, PretrainedError> {
     let file = |name: &str| folder.path().join(name);
     let [name, key] = PROCESSOR;
-    if !file(PREPROCESSOR).exists() && file(name).exists() {
+    if file(name).exists() {
         let config = Config::read_file(file(name))?;
-        let section = config.section(key)?;
-        return section.ok_or_else(|| config.refuse(key, "an object"));
+        if let Some(section) = config.section(key)? {
+            return Ok(section);
+        }
+        if !file(PREPROCESSOR).exists() {
+            return Err(config.refuse(key, "an object"));
+        }
     }
     Config::read_file(file(PREPROCESSOR))
 }
@@ -338,8 +391,8 @@ pub(super) fn channels(config: &Config) -> Result<usize, PretrainedError> {
 
 /// A size as a preprocessor names it.
 enum Side {
-    /// The length of the shorter side.
-    Shorter(usize),
+    /// The length of the shorter side, and the most that the longer one has.
+    Shorter(usize, Option<usize>),
     /// Height and width.
     Both([usize; 2]),
 }
@@ -354,7 +407,7 @@ impl Side {
     ) -> Result<Self, PretrainedError> {
         let one = |side: usize| match square {
             true => Self::Both([side; 2]),
-            false => Self::Shorter(side),
+            false => Self::Shorter(side, None),
         };
         match (config.value(key), usual) {
             (None, Some(usual)) => return Ok(one(usual)),
@@ -370,9 +423,26 @@ impl Side {
         let Some(section) = config.section(key)? else {
             return Err(config.refuse(key, "a size in pixels"));
         };
-        Ok(match section.has("shortest_edge") {
-            true => Self::Shorter(section.size("shortest_edge")?),
-            false => Self::Both([section.size("height")?, section.size("width")?]),
-        })
+        let fields = config.value(key).and_then(Value::as_object);
+        let fields = fields.into_iter().flatten();
+        let keys = fields.filter(|(_, value)| !value.is_null());
+        let mut keys: Vec<&str> = keys.map(|(key, _)| key.as_str()).collect();
+        keys.sort_unstable();
+        match keys[..] {
+            ["height", "width"] => {
+                let size = [section.size("height")?, section.size("width")?];
+                Ok(Self::Both(size))
+            }
+            ["shortest_edge"] => Ok(Self::Shorter(section.size("shortest_edge")?, None)),
+            ["longest_edge", "shortest_edge"] => {
+                let shorter = section.size("shortest_edge")?;
+                Ok(Self::Shorter(shorter, Some(section.size("longest_edge")?)))
+            }
+            _ => {
+                let expected =
+                    "height and width, or shortest_edge (of a detector with longest_edge)";
+                Err(config.refuse(key, expected))
+            }
+        }
     }
 }

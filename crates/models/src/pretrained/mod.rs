@@ -12,7 +12,7 @@
 //! | answers from a text | [`ContextWindows`], [`Answers`] | |
 //! | vectors of texts, and of a word at every layer | [`Pooling`], [`WordStates`], [`cosine`] | `modules.json` and the folders that it names, `sentence_bert_config.json`, `config_sentence_transformers.json` |
 //! | reads a text and writes another | [`Seq2SeqModel`] | `generation_config.json` |
-//! | classifies images | [`ImageModel`] | `preprocessor_config.json` |
+//! | classifies images | [`ImageModel`] | `processor_config.json` or `preprocessor_config.json` |
 //! | finds objects in images | [`DetectorModel`] | the same |
 //! | images and texts as vectors of one space | [`ClipImages`], [`TextEncoder::vector`] | the same |
 //! | what training begins with | [`Trainable`] | |

@@ -9,7 +9,7 @@ use super::{
     error::PretrainedError,
     families::activation,
     folder::{Folder, Names},
-    images::{ImageModel, ImagePreparation, channels},
+    images::{ImageModel, ImagePreparation, channels, expect_resizing},
 };
 use crate::image::{ImageSizes, ResNetConfig, resnet::Shape};
 
@@ -176,6 +176,7 @@ pub(super) fn classifier(
 ) -> Result<ImageModel, PretrainedError> {
     let config = folder.config();
     let channels = channels(config)?;
+    expect_resizing(processor)?;
     let (preparation, size) = ImagePreparation::of(folder, processor, channels)?;
     let network = Residual::of(config)?;
     let mut copies = Copies::default();

@@ -125,7 +125,7 @@ fn images_have_the_vectors_weights_and_scores_of_transformers() {
 
 #[test]
 fn what_a_configuration_leaves_out_is_as_in_the_first_model() {
-    let copy = copied("clip");
+    let copy = copied("clip-first");
     for (file, text) in [
         (
             "config.json",
@@ -190,6 +190,13 @@ fn wrong_folders_are_refused_by_key() {
             "",
         ),
         ("\"hidden_size\": 24", "\"hidden_size\": 16777216", "", ""),
+        // Sections of older files, with what they leave out, are read in place of the others.
+        (
+            "\"projection_dim\": 12",
+            "\"text_config_dict\": {\"hidden_size\": 25}, \"vision_config_dict\": {\"patch_size\": 0}",
+            "text_config_dict.num_attention_heads: found nothing; expected a divisor",
+            "vision_config_dict.patch_size: found 0",
+        ),
         (
             "\"hidden_size\": 24",
             "\"hidden_size\": 25",
@@ -299,6 +306,24 @@ fn wrong_folders_are_refused_by_key() {
     assert!(
         found.contains("vision_config.image_size: found 21"),
         "{found}"
+    );
+}
+
+#[test]
+fn the_processors_file_goes_before_that_of_the_preprocessor() {
+    let copy = copied("clip");
+    fs::write(copy.path().join("preprocessor_config.json"), "{}").unwrap();
+    let preparation = || {
+        let found = ClipImages::open(&Folder::open(copy.path()).unwrap());
+        found.map(|found| found.tower.preparation.resizing)
+    };
+    assert_eq!(preparation().unwrap(), Resizing::Shorter(21));
+    // One without images' numbers does not.
+    fs::write(copy.path().join("processor_config.json"), "{}").unwrap();
+    let error = preparation().unwrap_err().to_string();
+    assert!(
+        error.contains("vision_config.image_size: found 21"),
+        "{error}"
     );
 }
 

@@ -92,10 +92,31 @@ fn preprocessors_are_read_in_all_their_forms() {
         assert!(!preparation.bicubic, "{case}");
         assert_eq!(preparation.mean, [0.48, 0.45, 0.4], "{case}");
     }
+    let prepared = |preprocessor: &str| {
+        let copy = copied("detr");
+        fs::write(copy.path().join("preprocessor_config.json"), preprocessor).unwrap();
+        DetectorModel::open(&Folder::open(copy.path()).unwrap()).unwrap()
+    };
+    for (preprocessor, shorter, longer) in [
+        (r#"{"size": 64}"#, 64, 1333),
+        // Only of effect beside a size.
+        (r#"{"max_size": 80}"#, 800, 1333),
+        // Images that are not padded.
+        (r#"{"pad_size": 90, "do_pad": false}"#, 800, 1333),
+        (
+            r#"{"pad_size": 90, "pad_and_return_pixel_mask": false}"#,
+            800,
+            1333,
+        ),
+    ] {
+        let resizing = Resizing::Within { shorter, longer };
+        let found = prepared(preprocessor).preparation.resizing;
+        assert_eq!(found, resizing, "{preprocessor}");
+    }
+    let found = prepared(r#"{"size": [64, 80]}"#).preparation.resizing;
+    assert_eq!(found, Resizing::Stretch([64, 80]));
     // What `DetrImageProcessor` does without being told.
-    let copy = copied("detr");
-    fs::write(copy.path().join("preprocessor_config.json"), "{}").unwrap();
-    let found = DetectorModel::open(&Folder::open(copy.path()).unwrap()).unwrap();
+    let found = prepared("{}");
     let resizing = Resizing::Within {
         shorter: 800,
         longer: 1333,
@@ -104,6 +125,24 @@ fn preprocessors_are_read_in_all_their_forms() {
     assert!(!found.preparation.bicubic);
     assert_eq!(found.preparation.mean, [0.485, 0.456, 0.406]);
     assert_eq!(found.preparation.deviation, [0.229, 0.224, 0.225]);
+}
+
+/// As `DetrConfig` of transformers 5.24 writes and reads it.
+#[test]
+fn dilation_is_that_of_the_backbone_s_own_section() {
+    for (stride, dilation) in [("16", true), ("32", false), ("null", false)] {
+        let copy = copied("detr-dilation");
+        let path = copy.path().join("config.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let section = format!(
+            r#""backbone_config": {{"model_type": "timm_backbone", "backbone": "resnet50", "output_stride": {stride}}}"#
+        );
+        let changed = text.replace("\"backbone_config\": null", &section);
+        assert_ne!(changed, text);
+        fs::write(&path, changed).unwrap();
+        let found = DetectorModel::open(&Folder::open(copy.path()).unwrap()).unwrap();
+        assert_eq!(found.config.backbone.dilation, dilation, "{stride}");
+    }
 }
 
 #[test]
@@ -258,6 +297,18 @@ fn wrong_folders_are_refused_by_key() {
             "\"use_timm_backbone\": false",
             "backbone_config: found nothing; expected that of a ResNet",
         ),
+        (
+            "detr-dilation",
+            "\"backbone_config\": null",
+            "\"backbone_config\": {\"model_type\": \"timm_backbone\", \"output_stride\": 8}",
+            "backbone_config.output_stride: found 8; expected 32",
+        ),
+        (
+            "detr-timm",
+            "\"backbone_config\": null",
+            "\"backbone_config\": {\"model_type\": \"timm_backbone\", \"backbone\": \"resnet18\", \"output_stride\": 16}",
+            "backbone_config.output_stride: found 16; expected 32",
+        ),
     ] {
         let found = refused(case, "config.json", from, to);
         assert!(found.contains(message), "{case}, {to}: {found}");
@@ -297,7 +348,49 @@ fn wrong_folders_are_refused_by_key() {
             "detr-dilation",
             "\"width\": 90",
             "\"wide\": 90",
-            "size.width: found nothing",
+            "size: found {\"height\":70,\"wide\":90}; expected height and width",
+        ),
+        (
+            "detr",
+            "\"longest_edge\": 88",
+            "\"longest_edge\": null",
+            "expected shortest_edge with longest_edge",
+        ),
+        (
+            "detr",
+            "\"shortest_edge\": 64",
+            "\"shortest_edge\": null",
+            "expected height and width, or shortest_edge (of a detector with longest_edge)",
+        ),
+        (
+            "detr-timm",
+            "\"size\": 64",
+            "\"size\": {}",
+            "size: found {}; expected height and width",
+        ),
+        (
+            "detr-timm",
+            "\"size\": 64",
+            "\"size\": {\"max_height\": 64, \"max_width\": 80}",
+            "size: found {\"max_height\":64,\"max_width\":80}; expected height and width",
+        ),
+        (
+            "detr-timm",
+            "\"size\": 64",
+            "\"pad_size\": {\"height\": 90, \"width\": 90}",
+            "pad_size: found {\"height\":90,\"width\":90}; expected null, or do_pad = false",
+        ),
+        (
+            "detr-dilation",
+            "\"do_resize\": true",
+            "\"do_resize\": false",
+            "do_resize: found false; expected true",
+        ),
+        (
+            "detr-timm",
+            "DetrFeatureExtractor",
+            "YolosFeatureExtractor",
+            "feature_extractor_type: found \"YolosFeatureExtractor\"; expected one of DetrImageProcessor",
         ),
     ] {
         let found = refused(case, preprocessor, from, to);

@@ -187,6 +187,21 @@ fn what_a_preprocessor_leaves_out_is_as_its_class_has_it() {
             true,
             clip,
         ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "size": 32, "default_to_square": true, "crop_size": 24}),
+            Resizing::Stretch([32; 2]),
+            [24; 2],
+            true,
+            clip,
+        ),
+        // Of no effect: the longer side for this class, and a size for images that are not padded.
+        (
+            json!({"size": {"shortest_edge": 400, "longest_edge": 500}, "pad_size": 600, "default_to_square": false}),
+            Resizing::Stretch([400; 2]),
+            [400; 2],
+            true,
+            half,
+        ),
     ] {
         let found =
             prepared(&preprocessor).unwrap_or_else(|error| panic!("{preprocessor}: {error}"));
@@ -223,6 +238,38 @@ fn what_a_preprocessor_leaves_out_is_as_its_class_has_it() {
         (
             json!({"image_processor_type": "CLIPImageProcessor", "crop_size": {"shortest_edge": 9}}),
             "crop_size: found {\"shortest_edge\":9}; expected height and width",
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32, "longest_edge": 40}}),
+            "expected height and width, or shortest_edge alone",
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "size": {"max_height": 32, "max_width": 40}}),
+            "expected height and width, or shortest_edge (",
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "use_square_size": true}),
+            "use_square_size: found true; expected false",
+        ),
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "do_pad": true, "pad_size": 300}),
+            "pad_size: found 300; expected null",
+        ),
+        (
+            json!({"size": {"height": 40, "width": 40}}),
+            "expected shortest_edge",
+        ),
+        (
+            json!({"size": {"shortest_edge": 40, "height": 40}}),
+            "expected height and width, or shortest_edge (",
+        ),
+        (
+            json!({"do_resize": false}),
+            "do_resize: found false; expected true",
+        ),
+        (
+            json!({"do_rescale": false}),
+            "do_rescale: found false; expected true",
         ),
         (json!({"size": [1, 2, 3]}), "size: found [1,2,3]"),
         (
@@ -338,6 +385,13 @@ fn wrong_folders_are_refused_by_key() {
             "\"embedding_size\": 4",
             "\"embedding_size\": 6",
             "hidden_sizes",
+        ),
+        (
+            "resnet-bottleneck",
+            "config.json",
+            "\"downsample_in_bottleneck\": false",
+            "\"downsample_in_bottleneck\": true",
+            "downsample_in_bottleneck: found true; expected false",
         ),
     ] {
         let found = refused(case, file, from, to);

@@ -82,8 +82,12 @@ impl Start {
     /// One that others have trained, in `folder`.
     fn pretrained(folder: &Path, model: &mut Model) -> Result<Self, TrainError> {
         let name = folder.display().to_string();
+        let Some((own, settings)) = sight(model) else {
+            let kind = model.kind;
+            return Err(TrainError::NotOfOthers { name, kind });
+        };
         let found = Trainable::open(&Folder::open(folder)?)?;
-        if let Some((own, settings)) = sight(model).filter(|(own, _)| *own != found.causal) {
+        if own != found.causal {
             let expected = settings[usize::from(!own)];
             return Err(TrainError::Sight { name, expected });
         }
@@ -136,7 +140,8 @@ fn pretrained(path: &Path) -> Result<Option<PathBuf>, TrainError> {
         .map_err(|source| TrainError::NoStart { source })
 }
 
-/// Whether a token of `model` sees only itself and those before it, and what a recipe says for no and for yes.
+/// Whether a token of `model` sees only itself and those before it, and what a recipe says for no and for yes; `None` for a model without
+/// a Transformer of tokens.
 fn sight(model: &Model) -> Option<(bool, [&'static str; 2])> {
     if let Some(config) = model.config::<TransformerLmConfig>() {
         let causal = config.objective == Objective::Causal;

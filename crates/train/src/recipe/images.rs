@@ -119,6 +119,17 @@ impl ImageData {
         self.broken.policy()
     }
 
+    /// Whether validation and test are the same folder of CIFAR's files, in which both are the test batch.
+    pub(crate) fn validates_on_test(&self) -> bool {
+        let real = |path: &Option<PathBuf>| path.as_ref()?.canonicalize().ok();
+        match (real(&self.valid), real(&self.test)) {
+            (Some(valid), Some(test)) => {
+                valid == test && (is_cifar10(&valid) || is_cifar100(&valid))
+            }
+            _ => false,
+        }
+    }
+
     /// The path of a part, if the recipe names one.
     pub fn path(&self, split: Split) -> Option<&Path> {
         let path = match split {
@@ -130,11 +141,62 @@ impl ImageData {
     }
 }
 
+const TRAINING_BATCHES: [&str; 5] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+];
+const TEST_BATCH: &str = "test_batch.bin";
+
+fn is_cifar10(path: &Path) -> bool {
+    let mut files = TRAINING_BATCHES.into_iter().chain([TEST_BATCH]);
+    files.any(|file| path.join(file).is_file())
+}
+
+fn is_cifar100(path: &Path) -> bool {
+    let mut files = ["train.bin", "test.bin"].into_iter();
+    files.any(|file| path.join(file).is_file())
+}
+
+/// The file of labels of a file of MNIST's images, beside it and in gzip or not, as it is there.
+fn labels_of(images: &Path) -> Result<PathBuf, ImagesError> {
+    let name = images.file_name().unwrap_or_default().to_string_lossy();
+    let spellings = [
+        ("images-idx3", "labels-idx1"),
+        ("images.idx3", "labels.idx1"),
+    ];
+    let spelling = spellings
+        .into_iter()
+        .find(|&(images, _)| name.contains(images));
+    let Some((spelled, labels)) = spelling else {
+        return Err(ImagesError::Field {
+            path: images.to_owned(),
+            field: "the name".to_owned(),
+            given: format!("{name:?}"),
+            expected: "one with images-idx3 or images.idx3, of whose labels that with labels-idx1 or labels.idx1 is"
+                .to_owned(),
+        });
+    };
+    let own = name.replace(spelled, labels);
+    let other = match own.strip_suffix(".gz") {
+        Some(plain) => plain.to_owned(),
+        None => format!("{own}.gz"),
+    };
+    let [own, other] = [own, other].map(|name| images.with_file_name(name));
+    Ok(match !own.is_file() && other.is_file() {
+        true => other,
+        false => own,
+    })
+}
+
 /// The images at `path`, of the classes `known` if there are such, else of those that are found there: a folder of class folders, a
 /// folder of CIFAR's binary files, or a file of MNIST's images. `test` says which of CIFAR's files are meant.
 ///
 /// # Errors
-/// Those of [`regard_images::data`].
+/// Those of [`regard_images::data`]; [`ImagesError::Field`] for other classes, for training batches of CIFAR-10 that are missing, and for
+/// a file whose name does not say where its labels are.
 pub fn read_images(
     path: &Path,
     test: bool,
@@ -142,20 +204,23 @@ pub fn read_images(
 ) -> Result<Dataset, ImagesError> {
     let holds = |file: &str| path.join(file).is_file();
     let dataset = if path.is_file() {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let labels = name.replace("images-idx3", "labels-idx1");
-        data::mnist(path, &path.with_file_name(labels))?
-    } else if holds("test_batch.bin") || holds("data_batch_1.bin") {
-        let train = (1..=5).map(|batch| format!("data_batch_{batch}.bin"));
-        let train: Vec<String> = train.filter(|file| holds(file)).collect();
+        data::mnist(path, &labels_of(path)?)?
+    } else if is_cifar10(path) {
+        let missing = TRAINING_BATCHES.into_iter().filter(|file| !holds(file));
+        let missing = missing.collect::<Vec<_>>().join(", ");
         match test {
-            true => data::cifar10(path, &["test_batch.bin"])?,
+            true => data::cifar10(path, &[TEST_BATCH])?,
+            false if missing.is_empty() => data::cifar10(path, &TRAINING_BATCHES)?,
             false => {
-                let train: Vec<&str> = train.iter().map(String::as_str).collect();
-                data::cifar10(path, &train)?
+                return Err(ImagesError::Field {
+                    path: path.to_owned(),
+                    field: "the list of training batches".to_owned(),
+                    given: format!("without {missing}"),
+                    expected: "all five of CIFAR-10".to_owned(),
+                });
             }
         }
-    } else if holds("train.bin") || holds("test.bin") {
+    } else if is_cifar100(path) {
         let file = if test { "test.bin" } else { "train.bin" };
         data::cifar100(path, &[file])?
     } else {

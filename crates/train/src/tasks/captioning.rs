@@ -20,7 +20,7 @@ use regard_models::{
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Describe, Task, Term, Update, Verdict, fingerprint, reward};
+use super::{BatchLoss, Contents, Describe, Fingerprint, Task, Term, Update, Verdict, reward};
 use crate::{
     captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
     corpus::{Batches, CorpusError, FilterReport, Random},
@@ -68,7 +68,7 @@ impl Data {
         let text = plain(&example.captions[caption].text);
         let ids = self.tokenizers.target().encode(&text);
         (
-            pixels(&example),
+            pixels(&example).clone(),
             ids.expect("learned words encode any text"),
         )
     }
@@ -84,10 +84,10 @@ struct Stored {
 }
 
 impl Captioning {
-    /// The images of a part of the data that `recipe` names, in this size; `None` if it names none.
+    /// The images of a part of the data that `recipe` names, in its size, and how many were left out; `None` if it names none.
     ///
     /// # Errors
-    /// Files that are wrong.
+    /// Files that are wrong; [`TrainError::NoImages`].
     pub fn part(
         recipe: &Recipe,
         split: Split,
@@ -102,7 +102,21 @@ impl Captioning {
         }
         let settings = recipe.data.captions.as_ref().ok_or(TrainError::NoData)?;
         match settings.paths(split) {
-            Some((captions, images)) => Ok(Some(read(captions, images, settings)?)),
+            Some((captions, images)) => {
+                let (images, filtered) = read(captions, images, settings)?;
+                if images.is_empty() {
+                    return Err(TrainError::NoImages {
+                        key: match split {
+                            Split::Train => "data.captions.train",
+                            Split::Valid => "data.captions.valid",
+                            Split::Test => "data.captions.test",
+                        },
+                        broken: filtered.broken,
+                        expected: "images with captions (annotations), which can be read",
+                    });
+                }
+                Ok(Some((images, filtered)))
+            }
             None => Ok(None),
         }
     }
@@ -238,13 +252,6 @@ impl Task for Captioning {
         }
         let part = Self::part(recipe, Split::Train)?;
         let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
-        if train.is_empty() {
-            return Err(TrainError::NoImages {
-                key: "data.captions.train",
-                broken: filtered.broken,
-                expected: "images with captions (annotations), which can be read",
-            });
-        }
         let known = former.as_ref().map(|former| former.tokenizers.clone());
         let tokenizers = match known.or(tokenizers) {
             Some(known) => known,
@@ -254,6 +261,7 @@ impl Task for Captioning {
             Some(former) => former.preparation,
             None => prepared(&train)?,
         };
+        preparation.expect_size(train.size())?;
         let mut pairs = vec![];
         let lengths = match &train {
             CaptionedImages::Scenes(scenes) => vec![(1, 0); scenes.len()],
@@ -292,12 +300,19 @@ impl Task for Captioning {
                 .clone()
                 .map(|scenes| (scenes, recipe.training.seed)),
         };
+        let validation = match Self::part(recipe, Split::Valid)? {
+            Some((images, read)) => {
+                filtered.broken += read.broken;
+                Some(images)
+            }
+            None => None,
+        };
         let data = Data {
             batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
             train,
             pairs,
             filtered,
-            validation: Self::part(recipe, Split::Valid)?.map(|(images, _)| images),
+            validation,
             tokenizers,
             preparation,
         };
@@ -459,7 +474,7 @@ impl Task for Captioning {
             n_best: 1,
             ..description.search.clone()
         };
-        let image = pixels(&images.example(row)?);
+        let image = pixels(&images.example(row)?).clone();
         let found = captioner.caption(&[image], &greedy);
         let mut found = found.map_err(TrainError::look)?;
         Ok(Some(found.swap_remove(0).swap_remove(0).trace))
@@ -491,7 +506,7 @@ fn learned(train: &CaptionedImages, size: usize) -> Result<TokenizerPair, TrainE
 /// The size of the images, and mean and deviation of the pixels of some.
 fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
     let some = (0..train.len().min(MEASURED)).into_par_iter();
-    let images = some.map(|index| Ok(pixels(&train.example(index)?)));
+    let images = some.map(|index| Ok(pixels(&train.example(index)?).clone()));
     let images = images.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
     let size = [images[0].height(), images[0].width()];
     Ok(Preparation::new(size, Normalize::of(&images)?))
@@ -499,23 +514,19 @@ fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
 
 /// A hash of images and captions.
 fn images_fingerprint(images: &CaptionedImages) -> u64 {
-    let words = |bytes: &[u8]| -> Vec<u32> { bytes.iter().map(|&byte| byte.into()).collect() };
-    let rows: Vec<Vec<u32>> = match images {
+    let mut hash = Fingerprint::new();
+    // A word for each byte.
+    let mut add = |bytes: &[u8]| hash.list(bytes.len(), bytes.iter().copied().map(u32::from));
+    match images {
         // Everything follows from the configuration and the seed.
-        CaptionedImages::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+        CaptionedImages::Scenes(scenes) => add(format!("{scenes:?}").as_bytes()),
         CaptionedImages::Files(examples) => {
-            let texts = |example: &Example| {
+            for example in examples {
                 let texts = example.captions.iter().map(|phrase| phrase.text.as_str());
-                texts.collect::<Vec<_>>().join("\n")
-            };
-            let of_example = |example: &Example| {
-                [
-                    words(pixels(example).pixels()),
-                    words(texts(example).as_bytes()),
-                ]
-            };
-            examples.iter().flat_map(of_example).collect()
+                add(pixels(example).pixels());
+                add(texts.collect::<Vec<_>>().join("\n").as_bytes());
+            }
         }
-    };
-    fingerprint(rows.iter().map(Vec::as_slice))
+    }
+    hash.0
 }

@@ -20,7 +20,7 @@ use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, Fingerprint, OF_TRANSLATION, Task, Term, Update, Verdict,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, Random},
@@ -134,18 +134,13 @@ impl Labelled {
     }
 
     fn fingerprint(&self) -> u64 {
-        let word = |bytes: &[u8]| {
-            let mut all = [0; 4];
-            all[..bytes.len()].copy_from_slice(bytes);
-            u32::from_le_bytes(all)
-        };
-        let images = self.images.iter().map(|image| {
-            let words: Vec<u32> = image.pixels().chunks(4).map(word).collect();
-            words
-        });
+        let mut hash = Fingerprint::new();
+        for image in &self.images {
+            hash.bytes(image.pixels());
+        }
         let classes = self.classes.iter().map(|&class| class as u32);
-        let rows: Vec<Vec<u32>> = images.chain([classes.collect()]).collect();
-        fingerprint(rows.iter().map(Vec::as_slice))
+        hash.list(self.classes.len(), classes);
+        hash.0
     }
 
     /// The classes of `rows`, `[batch]`.
@@ -261,6 +256,11 @@ impl Task for ImageClassification {
     ) -> Result<(Data, Description), TrainError> {
         let settings = recipe.data.images.as_ref().ok_or(TrainError::NoData)?;
         let path = settings.path(Split::Train).ok_or(TrainError::NoData)?;
+        if settings.validates_on_test() {
+            let problem = "the test batch of CIFAR, which data.images.test names too, so that the best checkpoint would be chosen by the test; expected to be left out: data.images.valid_share of the training images then is for validation";
+            let (field, problem) = ("data.images.valid", problem.to_owned());
+            return Err(CorpusError::Setting { field, problem }.into());
+        }
         let known = former.as_ref().map(|former| former.labels.as_slice());
         let dataset = read_images(path, false, known)?;
         let labels = dataset.classes.clone();
@@ -291,7 +291,16 @@ impl Task for ImageClassification {
         let validation = match settings.path(Split::Valid) {
             Some(path) => {
                 let dataset = read_images(path, true, Some(&labels))?;
-                Labelled::read(dataset, settings, &mut size, &mut filtered)?
+                let before = filtered.broken;
+                let validation = Labelled::read(dataset, settings, &mut size, &mut filtered)?;
+                if validation.images.is_empty() {
+                    return Err(TrainError::NoImages {
+                        key: "data.images.valid",
+                        broken: filtered.broken - before,
+                        expected: "images that can be read",
+                    });
+                }
+                validation
             }
             None => train.split_off(settings.valid_share, labels.len()),
         };
@@ -490,17 +499,52 @@ impl Task for ImageClassification {
             return Ok(None);
         };
         let classifier = ImageClassifier::new(model.clone(), description.clone(), device);
-        let seen = classifier.look(std::slice::from_ref(image));
-        Ok(Some(seen.map_err(TrainError::look)?.swap_remove(0).1))
+        let seen = classifier.looked(std::slice::from_ref(image));
+        let (mut seen, _) = seen.map_err(TrainError::look)?;
+        Ok(Some(seen.swap_remove(0).1))
     }
 }
 
 /// A number from Beta(a, a), `a` in (0, 1], by Jöhnk's method.
 fn beta(a: f64, random: &mut images::Random) -> f64 {
     loop {
-        let [x, y] = [(); 2].map(|()| random.uniform().powf(1.0 / a));
+        let drawn = [(); 2].map(|()| random.uniform());
+        let [x, y] = drawn.map(|uniform| uniform.powf(1.0 / a));
         if x + y > 0.0 && x + y <= 1.0 {
             return x / (x + y);
+        }
+        if x + y == 0.0 {
+            // Both powers are below the least number, as nearly always where `a` is near 0: x / (x + y) by their logarithms. Two
+            // zeros, of which nothing can be told, are drawn anew.
+            let [x, y] = drawn.map(f64::ln);
+            let share = 1.0 / (1.0 + ((y - x) / a).exp());
+            if !share.is_nan() {
+                return share;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_mixup_end_for_any_parameter() {
+        for a in [f64::from_bits(1), 1e-300, 1e-12, 1e-3, 0.2, 1.0] {
+            let mut random = images::Random::new(1, 2);
+            let shares: Vec<f64> = (0..2_000).map(|_| beta(a, &mut random)).collect();
+            assert!(
+                shares.iter().all(|share| (0.0..=1.0).contains(share)),
+                "{a}"
+            );
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            assert!((mean - 0.5).abs() < 0.05, "{a}: {mean}");
+            // The variance of Beta(a, a) is 1 / (4 (2 a + 1)).
+            let squares = shares.iter().map(|share| (share - 0.5).powi(2));
+            let variance = squares.sum::<f64>() / shares.len() as f64;
+            let expected = 0.25 / (2.0 * a + 1.0);
+            assert!((variance - expected).abs() < 0.02, "{a}: {variance}");
         }
     }
 }

@@ -250,11 +250,36 @@ fn decoded<T: Send + 'static>(
 
 /// A hash of lists of ids (FNV-1a), each list with its length.
 pub fn fingerprint<'a>(lists: impl Iterator<Item = &'a [u32]>) -> u64 {
-    let step = |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x100_0000_01b3);
-    lists.fold(0xcbf2_9ce4_8422_2325, |hash, ids| {
-        let hash = step(hash, ids.len() as u32);
-        ids.iter().fold(hash, |hash, &id| step(hash, id))
-    })
+    let mut hash = Fingerprint::new();
+    for ids in lists {
+        hash.list(ids.len(), ids.iter().copied());
+    }
+    hash.0
+}
+
+/// The hash of [`fingerprint`], to which lists are added one by one: none must be in memory.
+struct Fingerprint(u64);
+
+impl Fingerprint {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Adds a list of so many words.
+    fn list(&mut self, length: usize, words: impl Iterator<Item = u32>) {
+        let step = |hash: u64, word: u32| (hash ^ u64::from(word)).wrapping_mul(0x100_0000_01b3);
+        self.0 = words.fold(step(self.0, length as u32), step);
+    }
+
+    /// Adds bytes as a list of words, little-endian; the last one is filled with zeros.
+    fn bytes(&mut self, bytes: &[u8]) {
+        let word = |bytes: &[u8]| {
+            let mut all = [0; 4];
+            all[..bytes.len()].copy_from_slice(bytes);
+            u32::from_le_bytes(all)
+        };
+        self.list(bytes.len().div_ceil(4), bytes.chunks(4).map(word));
+    }
 }
 
 /// What a model file holds apart from the weights.
@@ -362,4 +387,23 @@ pub struct Verdict {
     pub quality: Quality,
     /// The model's output for the validation set, line by line; empty if it has none.
     pub lines: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_bytes_is_that_of_their_words() {
+        let mut hash = Fingerprint::new();
+        hash.bytes(&[1, 2, 3, 4, 5, 6]);
+        hash.bytes(&[]);
+        hash.list(1, [7].into_iter());
+        let lists: [&[u32]; 3] = [&[0x0403_0201, 0x0605], &[], &[7]];
+        assert_eq!(hash.0, fingerprint(lists.into_iter()));
+        // Runs that are resumed keep it from before.
+        assert_eq!(hash.0, GOLDEN);
+    }
+
+    const GOLDEN: u64 = 0x9fd6_37c2_82b0_5a55;
 }

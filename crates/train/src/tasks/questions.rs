@@ -10,7 +10,10 @@
 //! With `training.guided_attention = λ` the loss has `λ` times the mean of [`guided_attention`] over the questions whose object is known:
 //! the last look is pulled to its pixels.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
@@ -29,7 +32,7 @@ use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict, fingerprint,
+    BatchLoss, Contents, Describe, Fingerprint, OF_TRANSLATION, Task, Term, Update, Verdict,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, Random},
@@ -41,7 +44,7 @@ use crate::{
         tokenizers_entry,
     },
     question_answerer::{Description, QuestionAnswerer, best, encode, words},
-    ranks::{Ranks, RanksError},
+    ranks::Ranks,
     recipe::{Measure, QuestionData, Recipe, SceneData, SceneSet, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
@@ -104,62 +107,69 @@ impl Asked {
 
     /// The image of this number, and its questions.
     pub fn get(&self, index: usize) -> Shown {
+        self.shown(index).into_owned()
+    }
+
+    fn shown(&self, index: usize) -> Cow<'_, Shown> {
         match self {
             Self::Scenes(set) => {
                 let scene = set.scene(index);
                 let scene = scene.expect("the configuration of scenes was checked");
-                Shown {
+                Cow::Owned(Shown {
                     image: scene.image,
                     questions: scene.questions,
                     masks: scene.masks,
-                }
+                })
             }
-            Self::Images(images) => images[index].clone(),
+            Self::Images(images) => Cow::Borrowed(&images[index]),
+        }
+    }
+
+    /// The key of a recipe by which images have their size, and that size, height and width.
+    fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+        match self {
+            Self::Scenes(set) => {
+                let config = set.config();
+                ("data.scenes.size", Some([config.height, config.width]))
+            }
+            Self::Images(images) => {
+                let first = images.first().map(|shown| &shown.image);
+                let size = first.map(|image| [image.height(), image.width()]);
+                ("data.questions.size", size)
+            }
         }
     }
 
     /// A hash of images, questions and answers.
     fn fingerprint(&self) -> u64 {
-        let words = |bytes: &[u8]| {
-            let words = bytes.chunks(4).map(|bytes| {
-                let mut all = [0; 4];
-                all[..bytes.len()].copy_from_slice(bytes);
-                u32::from_le_bytes(all)
-            });
-            words.collect::<Vec<u32>>()
-        };
         // Scenes follow from the recipe: the first ones tell others from them.
         let images = match self {
             Asked::Scenes(set) => set.len().min(16),
             Asked::Images(images) => images.len(),
         };
-        let length = vec![self.len() as u32];
-        let rows = (0..images).flat_map(|index| {
-            let shown = self.get(index);
-            let texts = shown
-                .questions
-                .iter()
-                .map(|one| words(one.phrase.text.as_bytes()));
-            let answers = shown
-                .questions
-                .iter()
-                .map(|one| words(one.answers.join("\n").as_bytes()));
-            let mut rows: Vec<Vec<u32>> = texts.chain(answers).collect();
-            rows.push(words(shown.image.pixels()));
-            rows
-        });
-        let rows: Vec<Vec<u32>> = rows.chain([length]).collect();
-        fingerprint(rows.iter().map(Vec::as_slice))
+        let mut hash = Fingerprint::new();
+        for index in 0..images {
+            let shown = self.shown(index);
+            for question in &shown.questions {
+                hash.bytes(question.phrase.text.as_bytes());
+            }
+            for question in &shown.questions {
+                hash.bytes(question.answers.join("\n").as_bytes());
+            }
+            hash.bytes(shown.image.pixels());
+        }
+        hash.list(1, [self.len() as u32].into_iter());
+        hash.0
     }
 
     fn rows(&self, rows: &[usize]) -> Vec<Shown> {
         rows.par_iter().map(|&row| self.get(row)).collect()
     }
 
-    /// Reads a part of the data that a recipe names; `None` if it names none.
+    /// Reads a part of the data that a recipe names, and counts the images that were left out; `None` if it names none.
     ///
     /// # Errors
-    /// Those of [`QuestionFiles::read`](crate::recipe::QuestionFiles::read) and of images.
+    /// Those of [`QuestionFiles::read`](crate::recipe::QuestionFiles::read) and of images; [`TrainError::NoImages`].
     pub fn read(recipe: &Recipe, split: Split) -> Result<Option<(Self, usize)>, TrainError> {
         let data = &recipe.data;
         if let Some(scenes) = &data.scenes {
@@ -173,6 +183,17 @@ impl Asked {
             return Ok(None);
         };
         let (images, skipped) = decoded(dataset?, settings)?;
+        if images.is_empty() {
+            return Err(TrainError::NoImages {
+                key: match split {
+                    Split::Train => "data.questions.train",
+                    Split::Valid => "data.questions.valid",
+                    Split::Test => "data.questions.test",
+                },
+                broken: skipped,
+                expected: "images with questions, which can be read",
+            });
+        }
         Ok(Some((Self::Images(images), skipped)))
     }
 }
@@ -477,13 +498,6 @@ impl Task for VisualQuestions {
         }
         let part = Asked::read(recipe, Split::Train)?;
         let (train, broken) = part.ok_or(TrainError::NoData)?;
-        if train.is_empty() {
-            return Err(TrainError::NoImages {
-                key: "data.questions.train",
-                broken,
-                expected: "images with questions, which can be read",
-            });
-        }
         let (validation, broken) = match Asked::read(recipe, Split::Valid)? {
             Some((part, more)) => (Some(part), broken + more),
             None => (None, broken),
@@ -495,6 +509,7 @@ impl Task for VisualQuestions {
             },
             None => described(recipe, &train)?,
         };
+        description.preparation.expect_size(train.size())?;
         let filtered = FilterReport {
             kept: train.len(),
             broken,
@@ -678,21 +693,22 @@ impl Asked {
     /// Asks `model` all questions, on `device` without autodiff. The `ranks` share the images.
     ///
     /// # Errors
-    /// Ranks that are gone.
+    /// Images of another size than the model reads; ranks that are gone.
     pub fn judge(
         &self,
         description: &Description,
         model: &AnyQuestionAnswerer,
         device: &Device,
         ranks: &dyn Ranks,
-    ) -> Result<Judged, RanksError> {
+    ) -> Result<Judged, TrainError> {
+        description.preparation.expect_size(self.size())?;
         let reader = Reader::new(description);
         let rows: Vec<usize> = (0..self.len()).collect();
         let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
         let judged = ranks.spread(&batches, |_, own| {
             let judge =
                 |rows: &&[usize]| self.judge_batch(rows, &reader, description, model, device);
-            Ok::<_, RanksError>(own.iter().map(judge).collect())
+            Ok::<_, TrainError>(own.iter().map(judge).collect())
         })?;
         Ok(judged.into_iter().fold(Judged::default(), Judged::with))
     }
@@ -758,12 +774,14 @@ impl Judged {
 
 /// Words, answers and preparation, from the training images.
 fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> {
-    let sample: Vec<Shown> = match train {
+    let drawn: Vec<Shown>;
+    let sample: &[Shown] = match train {
         Asked::Scenes(set) => {
             let rows: Vec<usize> = (0..set.len().min(SAMPLED)).collect();
-            train.rows(&rows)
+            drawn = train.rows(&rows);
+            &drawn
         }
-        Asked::Images(images) => images.clone(),
+        Asked::Images(images) => images,
     };
     let questions = sample.iter().flat_map(|shown| &shown.questions);
     let questions = questions.map(|question| words(&question.phrase.text));
@@ -771,7 +789,7 @@ fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> 
     let data = &recipe.data;
     let answers = match (train, &data.questions) {
         (Asked::Scenes(set), _) => set.config().answers(),
-        (_, Some(settings)) => frequent_answers(&sample, settings.min_answers),
+        (_, Some(settings)) => frequent_answers(sample, settings.min_answers),
         _ => vec![],
     };
     if answers.len() < 2 {

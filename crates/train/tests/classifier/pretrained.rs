@@ -218,6 +218,28 @@ fn a_classifier_begins_with_a_pretrained_model() {
     assert!(missing.contains("no tokenizer"), "{missing}");
 }
 
+/// A model without a Transformer of tokens does not begin with a model that others have trained, of whichever kind.
+#[test]
+fn other_models_do_not_begin_with_pretrained_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    for case in ["vit", "resnet", "detr", "bert"] {
+        let start = Path::new(GOLDEN).join("pretrained").join(case);
+        let text = format!(
+            "[model]\nkind = \"resnet\"\n[data.images]\ntrain = \"x\"\n[training]\nsteps = 1\nstart = {start:?}\n"
+        );
+        let recipe = Registry::default().parse(&text, "begun.toml", &[]).unwrap();
+        let error = train_any(&recipe, &folder.path().join("run"), None, false).unwrap_err();
+        let message = error.to_string();
+        for part in [
+            "training.start",
+            case,
+            "expected, for model.kind = \"resnet\", a file or run folder",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
+
 /// A pretrained model's tokenizer keeps its ids and the marks that the model knows; one without padding gets a token for it.
 #[test]
 fn pretrained_tokenizers_keep_their_marks() {

@@ -217,8 +217,8 @@ fn everything(
         };
         recipes.push(json!({
             "name": contender.name,
-            "recipe": contender.path,
-            "folder": folder(options, contender),
+            "recipe": contender.path.display().to_string(),
+            "folder": folder(options, contender).display().to_string(),
             "training": serde_json::to_value(outcome)?,
             "judged": judged,
         }));

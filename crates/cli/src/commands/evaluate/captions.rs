@@ -11,7 +11,7 @@ use regard_train::{
 };
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_translation, expect_same, recipe_of};
+use super::{Scored, expect_no_translation, expect_same, left_out, recipe_of};
 use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
@@ -50,7 +50,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// # Errors
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
-    let all = judge(options)?.into_iter().map(|judged| {
+    let all = judge(options)?.into_iter().map(|(judged, left_out)| {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let mut columns = vec![
             ("exact", percent(judged.exact.share())),
@@ -63,20 +63,21 @@ pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
         }
         Scored {
             columns,
-            json: json(&judged),
+            json: json(&judged, left_out),
             right: Some(judged.right),
         }
     });
     Ok(all.collect())
 }
 
-fn judge(options: &Evaluate) -> Result<Vec<Judged>, Failure> {
+/// The captioners' captions, judged, each with the number of images that were left out.
+fn judge(options: &Evaluate) -> Result<Vec<(Judged, usize)>, Failure> {
     options
         .compute
         .run(None, |device| judge_all(options, device))
 }
 
-fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure> {
+fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<(Judged, usize)>, Failure> {
     let split = match options.split {
         Some(Part::Valid) => Split::Valid,
         _ => Split::Test,
@@ -84,9 +85,10 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure
     let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let captioner = Registry::default().captioner(&named.path, device)?;
-        let images = images(&captioner, &named.path, split)?;
-        expect_same(options, Some(&*named.path), [images.len().to_string()])?;
+        let (images, left_out) = images(&captioner, &named.path, split)?;
         let settings = options.search.over(captioner.settings());
+        let count = [images.len().to_string()];
+        expect_same(options, Some(&*named.path), count, Some(&settings))?;
         let judged = captioner.judge(&images, usize::MAX, &settings, ranks::all())?;
         if let Some(path) = options.output.get(index) {
             let mut output = Output::file(path)?;
@@ -95,15 +97,16 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<Judged>, Failure
             }
             output.flush()?;
         }
-        all.push(judged);
+        all.push((judged, left_out));
     }
     Ok(all)
 }
 
-fn print(judged: &[Judged], options: &Evaluate) -> Result<String, Failure> {
+fn print(judged: &[(Judged, usize)], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
-        let named = judged.iter().zip(&options.model).map(|(judged, named)| {
-            let mut all = json(judged);
+        let named = judged.iter().zip(&options.model);
+        let named = named.map(|((judged, left_out), named)| {
+            let mut all = json(judged, *left_out);
             all["name"] = json!(named.name);
             all
         });
@@ -111,7 +114,7 @@ fn print(judged: &[Judged], options: &Evaluate) -> Result<String, Failure> {
         return Ok(serde_json::to_string_pretty(&all)? + "\n");
     }
     let mut text = String::new();
-    for (judged, named) in judged.iter().zip(&options.model) {
+    for ((judged, left_out), named) in judged.iter().zip(&options.model) {
         if options.model.len() > 1 && !options.score_only {
             // Writing to a string cannot fail.
             let _ = write!(text, "{}: ", named.name);
@@ -119,26 +122,28 @@ fn print(judged: &[Judged], options: &Evaluate) -> Result<String, Failure> {
         let width = usize::from(options.digits);
         let _ = match options.score_only {
             true => writeln!(text, "{:.width$}", judged.scores.bleu[3]),
-            false => writeln!(text, "{}", describe(judged)),
+            false => writeln!(text, "{}", describe(judged, *left_out)),
         };
     }
     Ok(text)
 }
 
-/// The part of the data in the recipe of the run folder; for a file alone the scenes that it says it learned from.
+/// The part of the data in the recipe of the run folder, and how many images were left out; for a file alone the scenes that it says it
+/// learned from.
 fn images(
     captioner: &ImageCaptioner,
     path: &Path,
     split: Split,
-) -> Result<CaptionedImages, Failure> {
+) -> Result<(CaptionedImages, usize), Failure> {
     let recipe = recipe_of(path)?;
     if recipe.is_file() {
         let read = Registry::default().load(&recipe, &[])?;
-        if let Some((images, _)) = Captioning::part(&read, split)? {
-            return Ok(images);
+        if let Some((images, filtered)) = Captioning::part(&read, split)? {
+            return Ok((images, filtered.broken));
         }
     } else if let Some((scenes, seed)) = &captioner.description().scenes {
-        return Ok(CaptionedImages::Scenes(scenes.part(split, *seed)));
+        let scenes = CaptionedImages::Scenes(scenes.part(split, *seed));
+        return Ok((scenes, 0));
     }
     let part = match split {
         Split::Valid => "validation",
@@ -147,10 +152,10 @@ fn images(
     Err(CommandError::NoCaptions { recipe, part }.into())
 }
 
-fn describe(judged: &Judged) -> String {
-    let captions = judged.captions.len();
+fn describe(judged: &Judged, count: usize) -> String {
+    let (captions, left_out) = (judged.captions.len(), left_out(count));
     let mut text = format!(
-        "{captions} images: {}, {}, loss {:.4}",
+        "{captions} images{left_out}: {}, {}, loss {:.4}",
         judged.exact, judged.scores, judged.loss
     );
     if judged.looking.looks > 0 {
@@ -167,11 +172,12 @@ fn describe(judged: &Judged) -> String {
     text
 }
 
-fn json(judged: &Judged) -> Value {
+fn json(judged: &Judged, left_out: usize) -> Value {
     let looked = judged.looking.looks > 0;
     let boxed = judged.looking_at_boxes.looks > 0;
     json!({
         "images": judged.captions.len(),
+        "left_out": left_out,
         "exact": judged.exact.share(),
         "bleu": judged.scores.bleu,
         "cider_d": judged.scores.cider_d,

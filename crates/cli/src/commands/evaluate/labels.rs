@@ -12,7 +12,7 @@ use regard_images::{
     data::{Broken, Dataset, Example, Source},
 };
 use regard_train::{
-    ImageClassifier, Registry,
+    ImageClassifier, Registry, TrainError,
     corpus::LabelledText,
     recipe::{Recipe, Split, read_images},
     tasks::{Classification, ImageClassification},
@@ -20,7 +20,7 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::{Scored, expect_no_search, expect_no_translation, expect_same, recipe_of};
+use super::{Scored, expect_no_search, expect_no_translation, expect_same, left_out, recipe_of};
 use crate::{
     arguments::{Evaluate, Named, Part},
     failure::{CommandError, Failure},
@@ -90,6 +90,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             labels,
             noun,
             cut,
+            left_out,
         } = match registry.holds::<ImageClassification>(&named.path) {
             true => {
                 let classifier = registry.image_classifier(&named.path, device)?;
@@ -118,6 +119,7 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             labels,
             noun,
             cut: cut.map(|(count, _)| count),
+            left_out,
         });
     }
     Ok(judged)
@@ -132,6 +134,8 @@ struct Predictions {
     noun: &'static str,
     /// Of sentences: how many were cut, and the most tokens that are read of one.
     cut: Option<(usize, usize)>,
+    /// Of images: how many were left out.
+    left_out: Option<usize>,
 }
 
 fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Predictions, Failure> {
@@ -146,7 +150,7 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
                 .flatten())
         })?,
     };
-    expect_same(options, Some(model), text.sentences())?;
+    expect_same(options, Some(model), text.sentences(), None)?;
     let labels = classifier.description().labels.clone();
     let truth = text.classes(&labels)?;
     let found = ranks::all().spread(text.sentences(), |_, own| -> Result<_, Failure> {
@@ -162,6 +166,7 @@ fn of_sentences(options: &Evaluate, model: &Path, device: &Device) -> Result<Pre
         labels,
         noun: "sentences",
         cut: Some((count, classifier.description().max_tokens)),
+        left_out: None,
     })
 }
 
@@ -187,7 +192,8 @@ fn of_images(
             })
         })?,
     };
-    expect_same(options, Some(model), dataset.examples.iter().map(known))?;
+    let examples = dataset.examples.iter().map(known);
+    expect_same(options, Some(model), examples, None)?;
     let decoding = description.preparation.decoding();
     let image = |example: &Example| match example.image(&decoding) {
         Err(error) if broken == Broken::Skip && error.is_broken_image() => Ok(None),
@@ -207,16 +213,31 @@ fn of_images(
         Ok(all)
     })?;
     // A broken image that the recipe allows is left out.
+    let broken = all.iter().filter(|found| found.is_none()).count();
+    let left_out = dataset.skipped.len() + broken;
     let examples = dataset.examples.iter().zip(all);
     let pairs =
         examples.filter_map(|(example, found)| Some((found?, example.label.unwrap_or_default())));
-    let (found, truth) = pairs.unzip();
+    let (found, truth): (Vec<usize>, Vec<usize>) = pairs.unzip();
+    if found.is_empty() {
+        let none = TrainError::NoImages {
+            key: match (&options.labelled, options.split) {
+                (Some(_), _) => "--labelled",
+                (None, Some(Part::Valid)) => "data.images.valid",
+                (None, _) => "data.images.test",
+            },
+            broken: left_out,
+            expected: "images that can be read",
+        };
+        return Err(none.into());
+    }
     Ok(Predictions {
         found,
         truth,
         labels,
         noun: "images",
         cut: None,
+        left_out: Some(left_out),
     })
 }
 
@@ -238,6 +259,8 @@ struct Judged<'a> {
     noun: &'static str,
     /// Of sentences: how many were cut.
     cut: Option<usize>,
+    /// Of images: how many were left out.
+    left_out: Option<usize>,
 }
 
 /// What `read` finds of a part in the recipe of the first model; the error is `missing` if the recipe names no such data.
@@ -280,7 +303,8 @@ fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
 impl Judged<'_> {
     /// The accuracy, and how the sentences of each label were labelled.
     fn text(&self) -> String {
-        let mut text = format!("{}\n", self.accuracy.describe(self.noun));
+        let accuracy = self.accuracy.describe(self.noun);
+        let mut text = format!("{accuracy}{}\n", left_out(self.left_out.unwrap_or(0)));
         for (class, label) in self.labels.iter().enumerate() {
             let found = self.accuracy.confusion(class).iter().zip(&self.labels);
             let found: Vec<String> = found
@@ -308,6 +332,9 @@ impl Judged<'_> {
         });
         if let Some(cut) = self.cut {
             found["cut"] = json!(cut);
+        }
+        if let Some(left_out) = self.left_out {
+            found["left_out"] = json!(left_out);
         }
         found
     }

@@ -27,7 +27,9 @@ use std::path::{Path, PathBuf};
 use regard_evaluate::{
     Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
-use regard_train::{Registry, model_file, tasks::LanguageModelling};
+use regard_train::{
+    Registry, model_file, recipe::Translation as Settings, tasks::LanguageModelling,
+};
 use regard_view::label::visible;
 use serde_json::Value;
 
@@ -91,7 +93,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         let aer = Aer::of(&found, &gold)?;
         return output::print(&report::alignment(&aer, options)?);
     }
-    let report = report(options)?;
+    let report = options.compute.run(None, |_| report(options))?;
     if let Some(table) = report.by_length.first() {
         lengths::draw(table, &options.lengths)?;
     }
@@ -146,11 +148,65 @@ fn expect_apart(options: &Evaluate) -> Result<(), Failure> {
     let models: Vec<PathBuf> = models
         .flat_map(|named| output::model_files(&named.path))
         .collect();
-    let read = read.chain(&models);
+    let data = data_paths(options);
+    let read = read.chain(&models).chain(&data);
     let drawing = &options.lengths.drawing;
     let drawn = [&drawing.svg, &drawing.png, &drawing.html];
-    let written = options.output.iter().chain(drawn.into_iter().flatten());
-    output::expect_apart(read, written.map(|path| (path, false)))
+    let written = || {
+        let drawn = drawn.into_iter().flatten();
+        options.output.iter().chain(drawn)
+    };
+    output::expect_apart(read, written().map(|path| (path, false)))?;
+    output::expect_outside(&data, written())
+}
+
+/// The files and folders of `--labelled`, and with `--split` those that the models' recipes name; also the file of labels beside MNIST's
+/// images. A recipe that cannot be read names none.
+fn data_paths(options: &Evaluate) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = options.labelled.iter().cloned().collect();
+    if options.split.is_some() {
+        for named in &options.model {
+            let recipe = recipe_of(&named.path).ok();
+            let recipe = recipe.and_then(|path| Registry::default().load(path, &[]).ok());
+            if let Some(data) = recipe.and_then(|recipe| serde_json::to_value(recipe.data).ok()) {
+                add_paths(&data, &mut paths);
+            }
+        }
+    }
+    let labels = paths.iter().flat_map(|path| labels_beside(path));
+    let labels: Vec<PathBuf> = labels.collect();
+    paths.extend(labels);
+    paths
+}
+
+/// The names that the labels of a file of MNIST's images may have, in gzip or not; none for another path.
+fn labels_beside(images: &Path) -> Vec<PathBuf> {
+    let name = images.file_name().unwrap_or_default().to_string_lossy();
+    let spellings = [
+        ("images-idx3", "labels-idx1"),
+        ("images.idx3", "labels.idx1"),
+    ];
+    let mut spellings = spellings.into_iter();
+    let Some((spelled, labels)) = spellings.find(|&(images, _)| name.contains(images)) else {
+        return vec![];
+    };
+    let own = name.replace(spelled, labels);
+    let plain = own.strip_suffix(".gz").unwrap_or(&own);
+    let names = [plain.to_owned(), format!("{plain}.gz")];
+    Vec::from(names.map(|name| images.with_file_name(name)))
+}
+
+/// Adds the texts of settings that are paths of something, but for names of languages.
+fn add_paths(settings: &Value, paths: &mut Vec<PathBuf>) {
+    match settings {
+        Value::String(text) => paths.extend(Some(PathBuf::from(text)).filter(|path| path.exists())),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.filter(|(name, _)| !name.ends_with("_language"));
+            fields.for_each(|(_, value)| add_paths(value, paths));
+        }
+        _ => {}
+    }
 }
 
 /// Refuses options for translations, which would not be heeded where something else is scored; `why` says what.
@@ -233,19 +289,35 @@ fn recipe_of(model: &Path) -> Result<PathBuf, Failure> {
     Ok(file.with_file_name("recipe.toml"))
 }
 
-/// Checks that all ranks have the same model at `path`, if it is no embedded one, and the same `inputs`; with `--split` the recipe, too,
-/// which says what these are.
+/// Checks that all ranks have the same model at `path`, if it is no embedded one, the same `inputs` and options, and the same settings of a
+/// `search`, if there is one; with `--split` the recipe, too, which says what the inputs are.
 fn expect_same<T: AsRef<[u8]>>(
     options: &Evaluate,
     path: Option<&Path>,
     inputs: impl IntoIterator<Item = T>,
+    search: Option<&Settings>,
 ) -> Result<(), Failure> {
     let recipe = match (path, options.split) {
         (Some(path), Some(_)) => Some(recipe_of(path)?).filter(|recipe| recipe.is_file()),
         _ => None,
     };
     let files = path.map(Path::to_owned).into_iter().chain(recipe);
-    ranks::expect_same(files, inputs)
+    let asked = format!(
+        "{search:#?}\n--split {:?}\n--gold {}\n--resume {}\n--model {}",
+        options.split,
+        options.gold.is_some(),
+        options.resume,
+        options.model.len()
+    );
+    ranks::expect_same(files, inputs, &asked)
+}
+
+/// What is said of images that were left out, as where training begins; nothing if there are none.
+fn left_out(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        _ => format!(" (left out, as images or objects cannot be read: {count})"),
+    }
 }
 
 /// Writes what a model found, a line for each example. Labels and questions are data: what would break a line is written out.

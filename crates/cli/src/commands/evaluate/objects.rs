@@ -13,7 +13,9 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_search, expect_no_translation, expect_same, recipe_of, write_lines};
+use super::{
+    Scored, expect_no_search, expect_no_translation, expect_same, left_out, recipe_of, write_lines,
+};
 use crate::{
     arguments::{Evaluate, Part},
     failure::Failure,
@@ -46,8 +48,8 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         return usage("give one --output file for each --model");
     }
     let judged = judge_all(options)?;
-    for (path, (_, _, _, judged)) in options.output.iter().zip(&judged) {
-        write_lines(path, &judged.lines)?;
+    for (path, one) in options.output.iter().zip(&judged) {
+        write_lines(path, &one.judged.lines)?;
     }
     output::print(&print(&judged, options)?)
 }
@@ -58,25 +60,40 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
     let judged = judge_all(options)?.into_iter();
-    let all = judged.map(|(_, labels, images, judged)| {
-        let precision = &judged.precision;
+    let all = judged.map(|one| {
+        let said = |score: f64| match one.nothing_to_find() {
+            true => NOTHING.to_owned(),
+            false => format!("{score:.3}"),
+        };
+        let precision = &one.judged.precision;
         let mut columns = vec![
-            ("AP", format!("{:.3}", precision.ap)),
-            ("AP50", format!("{:.3}", precision.ap50)),
-            ("AP75", format!("{:.3}", precision.ap75)),
+            ("AP", said(precision.ap)),
+            ("AP50", said(precision.ap50)),
+            ("AP75", said(precision.ap75)),
         ];
-        columns.extend(judged.mean_iou.map(|iou| ("mean IoU", format!("{iou:.3}"))));
+        let iou = one.judged.mean_iou;
+        columns.extend(iou.map(|iou| ("mean IoU", format!("{iou:.3}"))));
         Scored {
             columns,
-            json: json(&labels, images, &judged),
+            json: one.json(),
             right: None,
         }
     });
     Ok(all.collect())
 }
 
-/// The name of a detector, its labels, the number of images, and how good it is.
-type OfDetector = (String, Vec<String>, usize, Judged);
+/// What is said in place of an average precision of images without objects.
+const NOTHING: &str = "nothing to find";
+
+/// A detector, and how good it is.
+struct OfDetector {
+    name: String,
+    labels: Vec<String>,
+    images: usize,
+    /// How many images and objects were left out.
+    left_out: usize,
+    judged: Judged,
+}
 
 fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
     let split = match options.split {
@@ -91,17 +108,23 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
             let recipe = recipe_of(&named.path)?;
             let name = recipe.display().to_string();
             let recipe = registry.load(&recipe, &[])?;
-            let samples = Samples::read(&recipe, split, detector.description())?;
-            let Some(samples) = samples else {
+            let samples = Samples::part(&recipe, split, detector.description())?;
+            let Some((samples, filtered)) = samples else {
                 return Err(Failure::Usage(format!(
                     "--split: the recipe {name} names no such images; set data.objects.test and test_objects in it"
                 )));
             };
-            expect_same(options, Some(&*named.path), [samples.len().to_string()])?;
+            let count = [samples.len().to_string()];
+            expect_same(options, Some(&*named.path), count, None)?;
             let (model, description) = (detector.model(), detector.description());
             let judged = judge(model, description, &samples, device, ranks::all())?;
-            let labels = detector.description().labels.clone();
-            Ok((named.name.clone(), labels, samples.len(), judged))
+            Ok(OfDetector {
+                name: named.name.clone(),
+                labels: description.labels.clone(),
+                images: samples.len(),
+                left_out: filtered.broken,
+                judged,
+            })
         });
         all.collect::<Result<Vec<_>, Failure>>()
     })
@@ -109,9 +132,9 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
 
 fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
-        let all = judged.iter().map(|(name, labels, images, judged)| {
-            let mut found = json(labels, *images, judged);
-            found["name"] = json!(name);
+        let all = judged.iter().map(|one| {
+            let mut found = one.json();
+            found["name"] = json!(one.name);
             found
         });
         let all = json!({ "detectors": all.collect::<Value>() });
@@ -119,48 +142,68 @@ fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
     }
     let digits = usize::from(options.digits).max(3);
     let mut text = String::new();
-    for (name, labels, images, judged) in judged {
+    for one in judged {
+        // Writing to a string cannot fail.
         if options.score_only {
-            let _ = writeln!(text, "{:.digits$}", judged.precision.ap);
+            let _ = match one.nothing_to_find() {
+                true => writeln!(text, "{NOTHING}"),
+                false => writeln!(text, "{:.digits$}", one.judged.precision.ap),
+            };
             continue;
         }
         if options.model.len() > 1 {
-            let _ = write!(text, "{name}: ");
+            let _ = write!(text, "{}: ", one.name);
         }
-        text.push_str(&words(labels, *images, judged, digits));
+        text.push_str(&one.words(digits));
     }
     Ok(text)
 }
 
-fn words(labels: &[String], images: usize, judged: &Judged, digits: usize) -> String {
-    let precision = &judged.precision;
-    let mut text = format!(
-        "boxes of {images} images: AP {:.digits$}, AP50 {:.digits$}, AP75 {:.digits$}\n",
-        precision.ap, precision.ap50, precision.ap75
-    );
-    // Writing to a string cannot fail.
-    if let Some(iou) = judged.mean_iou {
-        let _ = writeln!(text, "  mean IoU of masks {iou:.digits$}");
+impl OfDetector {
+    /// Whether no image has an object that must be found.
+    fn nothing_to_find(&self) -> bool {
+        self.judged.precision.classes.iter().all(Option::is_none)
     }
-    for (label, precision) in labels.iter().zip(&precision.classes) {
-        if let Some(precision) = precision {
-            let _ = writeln!(text, "  {}: AP {precision:.digits$}", visible(label));
-        }
-    }
-    text
-}
 
-fn json(labels: &[String], images: usize, judged: &Judged) -> Value {
-    let precision = &judged.precision;
-    let classes = labels.iter().zip(&precision.classes);
-    let classes = classes.map(|(label, precision)| (label.clone(), json!(precision)));
-    json!({
-        "images": images,
-        "loss": judged.loss,
-        "average_precision": precision.ap,
-        "average_precision_50": precision.ap50,
-        "average_precision_75": precision.ap75,
-        "classes": classes.collect::<serde_json::Map<String, Value>>(),
-        "mean_iou": judged.mean_iou,
-    })
+    fn words(&self, digits: usize) -> String {
+        let precision = &self.judged.precision;
+        let (images, left_out) = (self.images, left_out(self.left_out));
+        let mut text = format!("boxes of {images} images{left_out}: ");
+        // Writing to a string cannot fail.
+        let _ = match self.nothing_to_find() {
+            true => writeln!(text, "{NOTHING}"),
+            false => writeln!(
+                text,
+                "AP {:.digits$}, AP50 {:.digits$}, AP75 {:.digits$}",
+                precision.ap, precision.ap50, precision.ap75
+            ),
+        };
+        if let Some(iou) = self.judged.mean_iou {
+            let _ = writeln!(text, "  mean IoU of masks {iou:.digits$}");
+        }
+        for (label, precision) in self.labels.iter().zip(&precision.classes) {
+            if let Some(precision) = precision {
+                let _ = writeln!(text, "  {}: AP {precision:.digits$}", visible(label));
+            }
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let precision = &self.judged.precision;
+        let there = |score: f64| (!self.nothing_to_find()).then_some(score);
+        let labels = output::keys(self.labels.iter().map(String::as_str));
+        let classes = labels.into_iter().zip(&precision.classes);
+        let classes = classes.map(|(label, precision)| (label, json!(precision)));
+        json!({
+            "images": self.images,
+            "left_out": self.left_out,
+            "loss": self.judged.loss,
+            "average_precision": there(precision.ap),
+            "average_precision_50": there(precision.ap50),
+            "average_precision_75": there(precision.ap75),
+            "classes": classes.collect::<serde_json::Map<String, Value>>(),
+            "mean_iou": self.judged.mean_iou,
+        })
+    }
 }

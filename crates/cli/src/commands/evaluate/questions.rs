@@ -14,7 +14,8 @@ use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use super::{
-    Scored, expect_no_search, expect_no_translation, expect_same, labels::of_recipe, write_lines,
+    Scored, expect_no_search, expect_no_translation, expect_same, labels::of_recipe, left_out,
+    write_lines,
 };
 use crate::{
     arguments::{Evaluate, Named},
@@ -56,7 +57,7 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
     let judged = options.compute.run(None, |device| judge(options, device))?;
-    let all = judged.iter().map(|(named, scores)| {
+    let all = judged.iter().map(|(named, scores, left_out)| {
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
         let mut columns = vec![("accuracy", percent(scores.all.accuracy()))];
         if scores.all.looking.looks > 0 {
@@ -64,25 +65,26 @@ pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
         }
         Scored {
             columns,
-            json: of_json(named, scores),
+            json: of_json(named, scores, *left_out),
             right: None,
         }
     });
     Ok(all.collect())
 }
 
-fn judge<'a>(
-    options: &'a Evaluate,
-    device: &Device,
-) -> Result<Vec<(&'a Named, AnswerScores)>, Failure> {
+/// A model, how good its answers are, and how many images were left out.
+type Judged<'a> = (&'a Named, AnswerScores, usize);
+
+fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a>>, Failure> {
     let missing = |recipe, part| CommandError::NoQuestions { recipe, part };
-    let (asked, _) = of_recipe(options, options.split, missing, |recipe, split| {
+    let (asked, left_out) = of_recipe(options, options.split, missing, |recipe, split| {
         Ok(Asked::read(recipe, split)?)
     })?;
     let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let answerer = Registry::default().question_answerer(&named.path, device)?;
-        expect_same(options, Some(&*named.path), [asked.len().to_string()])?;
+        let count = [asked.len().to_string()];
+        expect_same(options, Some(&*named.path), count, None)?;
         let judged = asked.judge(
             answerer.description(),
             answerer.model(),
@@ -92,32 +94,34 @@ fn judge<'a>(
         if let Some(path) = options.output.get(index) {
             write_lines(path, &judged.lines)?;
         }
-        all.push((named, judged.scores));
+        all.push((named, judged.scores, left_out));
     }
     Ok(all)
 }
 
-fn print(judged: &[(&Named, AnswerScores)], options: &Evaluate) -> Result<String, Failure> {
+fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
-        let all = judged.iter().map(|(named, scores)| of_json(named, scores));
+        let all = judged.iter();
+        let all = all.map(|(named, scores, left_out)| of_json(named, scores, *left_out));
         let all: Vec<_> = all.collect();
         return Ok(serde_json::to_string_pretty(&json!({ "question_answerers": all }))? + "\n");
     }
     let width = usize::from(options.digits);
-    let text = judged.iter().map(|(named, scores)| {
+    let text = judged.iter().map(|(named, scores, left_out)| {
         let share = 100.0 * scores.all.accuracy();
         match (options.score_only, judged.len()) {
             (true, _) => format!("{share:.width$}\n"),
-            (false, 1) => of_text(scores),
-            (false, _) => format!("{}: {}", named.name, of_text(scores)),
+            (false, 1) => of_text(scores, *left_out),
+            (false, _) => format!("{}: {}", named.name, of_text(scores, *left_out)),
         }
     });
     Ok(text.collect())
 }
 
-fn of_text(AnswerScores { all, kinds }: &AnswerScores) -> String {
+fn of_text(AnswerScores { all, kinds }: &AnswerScores, count: usize) -> String {
     let (accuracy, questions) = (100.0 * all.accuracy(), all.questions);
-    let mut text = format!("accuracy {accuracy:.2} % of {questions} questions\n");
+    let left_out = left_out(count);
+    let mut text = format!("accuracy {accuracy:.2} % of {questions} questions{left_out}\n");
     let boxes = |scores: &Scores| {
         let boxes = &scores.looking_at_boxes;
         let [inside, pointing] = [boxes.inside(), boxes.pointing()].map(|share| 100.0 * share);
@@ -140,10 +144,11 @@ fn of_text(AnswerScores { all, kinds }: &AnswerScores) -> String {
     text
 }
 
-fn of_json(named: &Named, AnswerScores { all, kinds }: &AnswerScores) -> Value {
+fn of_json(named: &Named, AnswerScores { all, kinds }: &AnswerScores, left_out: usize) -> Value {
     let kinds = kinds.iter().map(|(kind, of)| (kind.clone(), keys(of)));
     let mut found = keys(all);
     found["name"] = json!(named.name);
+    found["left_out"] = json!(left_out);
     found["kinds"] = Value::Object(kinds.collect());
     found
 }

@@ -76,7 +76,8 @@ pub fn all(options: &Evaluate, data: &Data) -> Result<Vec<System>, Failure> {
         for (index, (name, path)) in models.into_iter().enumerate() {
             let model = models::open(path, device)?;
             let texts = source.iter().chain(data.references.iter().flatten());
-            expect_same(options, path, texts)?;
+            let settings = options.search.over(&model.1.translate);
+            expect_same(options, path, texts, Some(&settings))?;
             let output = options.output.get(index).map(|path| path.as_path());
             systems.push(translate(
                 name, model, source, data, options, output, device,

@@ -57,7 +57,18 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
         if text.trim().is_empty() {
             return Err(input::no_text(path));
         }
-        ranks::expect_same([opened.path.clone()], [&text])?;
+        let OfText {
+            context,
+            stride,
+            free_running,
+            prompts,
+            prompt_tokens,
+            ..
+        } = &options.language;
+        let asked = format!(
+            "--context {context:?}\n--stride {stride:?}\n--free-running {free_running:?}\n--prompts {prompts:?}\n--prompt-tokens {prompt_tokens:?}\n--weights {storage:?}"
+        );
+        ranks::expect_same([opened.path.clone()], [&text], &asked)?;
         match options.language.free_running {
             None => windows(options, &opened, model, &parts(&opened, &text)?, path),
             Some(length) => {

@@ -52,6 +52,64 @@ fn masked_words_are_filled_and_texts_become_vectors() {
     }
 }
 
+/// Vectors that are done are gone on with by the model and the options that made them, and by no others.
+#[test]
+fn vectors_that_are_done_stay_with_their_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let [masked, sentences] = ["bert", "bert-sentence"].map(|case| model(case, folder.path()));
+    let output = folder.path().join("vectors.safetensors");
+    let part = folder.path().join("vectors.safetensors.part");
+    let embed = |model: &str, more: &[&str]| {
+        let mut command = regard();
+        command.args(["embed", "--quiet", "--resume", "--model", model]);
+        command.arg("--output").arg(&output).args(more);
+        command.args(["w1 w2", "w3", "w4 w5"]);
+        command
+    };
+    embed(&sentences, &[]).assert().success();
+    let whole = fs::read(&output).unwrap();
+    assert!(!part.exists());
+    // A folder in the place of the output leaves what an interrupted command leaves.
+    fs::remove_file(&output).unwrap();
+    fs::create_dir(&output).unwrap();
+    embed(&sentences, &[]).assert().code(1);
+    fs::remove_dir(&output).unwrap();
+    let done = fs::read_to_string(&part).unwrap();
+    assert_eq!(done.lines().count(), 4);
+
+    let expect_refused = |model: &str, more: &[&str], held: &str, told: [&str; 2]| {
+        fs::write(&part, held).unwrap();
+        refused_command(&mut embed(model, more), 1, told);
+        assert_eq!(fs::read_to_string(&part).unwrap(), held);
+        assert!(!output.exists());
+    };
+    let others = "vectors.safetensors.part: line 1: its vectors are made with ";
+    expect_refused(&masked, &[], &done, [others, "expected `"]);
+    let int8 = ["--weights", "int8"];
+    let told = "`--weights None`; expected `--weights Some(Int8)`";
+    expect_refused(&sentences, &int8, &done, [others, told]);
+    let (head, vectors) = done.split_once('\n').unwrap();
+    let headless = ["part: line 1: found nothing that says", "remove the file"];
+    expect_refused(&sentences, &[], vectors, headless);
+    let short = format!("{done}[0.5,1]\n");
+    let told = [
+        "part: line 5: found a vector of 2 numbers",
+        "expected 18 numbers",
+    ];
+    expect_refused(&sentences, &[], &short, told);
+    let none = format!("{head}\nno vector\n");
+    let told = ["part: line 2: found no vector", "leave --resume out"];
+    expect_refused(&sentences, &[], &none, told);
+
+    // A line that was cut off is made anew, the first one, too.
+    for held in [&done[..done.len() - 9], &done[..9], ""] {
+        fs::write(&part, held).unwrap();
+        embed(&sentences, &[]).assert().success();
+        assert!(fs::read(&output).unwrap() == whole, "{held}");
+        assert!(!part.exists());
+    }
+}
+
 /// Tokens that differ by their white space alone are told apart.
 #[test]
 fn white_space_of_a_filled_token_stays() {

@@ -55,7 +55,7 @@ pub struct Judged {
 /// Judges `model`, which is on `device`, by `samples`, which the `ranks` share; IoUs of masks are those in the model's size.
 ///
 /// # Errors
-/// A mask that is too large; ranks that are gone.
+/// Images of another size than the model reads; a mask that is too large; ranks that are gone.
 pub fn judge(
     model: &AnyDetector,
     description: &Description,
@@ -63,6 +63,7 @@ pub fn judge(
     device: &Device,
     ranks: &dyn Ranks,
 ) -> Result<Judged, TrainError> {
+    description.preparation.expect_size(samples.size())?;
     let rows: Vec<usize> = (0..samples.len()).collect();
     let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
     let judged = ranks.spread(&batches, |_, own| {

@@ -173,23 +173,17 @@ impl Task for Detection {
             }
             (None, Some(objects)) => {
                 let known = former.as_ref().map(|former| former.labels.as_slice());
-                let dataset = listed(objects, Split::Train, known)?.ok_or(TrainError::NoData)?;
+                let dataset = listed(objects, Split::Train, known, &model)?;
+                let dataset = dataset.ok_or(TrainError::NoData)?;
                 let labels = dataset.classes.clone();
                 let config = self.0.of(&*recipe.model.config);
                 expect_room(&dataset, objects, config.properties().most_objects)?;
-                listed(objects, Split::Test, Some(&labels))?;
+                listed(objects, Split::Test, Some(&labels), &model)?;
                 let size = match &former {
                     Some(former) => former.preparation.size,
                     None => [objects.size; 2],
                 };
-                let all = decoded(dataset, objects, size, &mut filtered)?;
-                if all.is_empty() {
-                    return Err(TrainError::NoImages {
-                        key: "data.objects.train_objects",
-                        broken: filtered.broken,
-                        expected: "images that can be read",
-                    });
-                }
+                let all = decoded(dataset, objects, Split::Train, size, &mut filtered)?;
                 let description = match former {
                     Some(former) => former,
                     None => {
@@ -201,13 +195,20 @@ impl Task for Detection {
             }
             (None, None) => return Err(TrainError::NoData),
         };
+        description.preparation.expect_size(train.size())?;
         filtered.kept = train.len();
-        let validation = Samples::read(recipe, Split::Valid, &description)?;
+        let validation = match Samples::part(recipe, Split::Valid, &description)? {
+            Some((validation, read)) => {
+                filtered.broken += read.broken;
+                validation
+            }
+            None => Samples::Images(vec![]),
+        };
         let data = Data {
             batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
             train,
             filtered,
-            validation: validation.unwrap_or(Samples::Images(vec![])),
+            validation,
             preparation: description.preparation.clone(),
             flip,
         };

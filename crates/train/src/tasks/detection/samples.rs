@@ -6,15 +6,16 @@ use regard_images::{
     Decoding, Image, ImagesError, Mask,
     data::{Dataset, Example, Source},
 };
-use regard_models::image::detr::loss::Target;
+use regard_models::image::{DetrConfig, detr::loss::Target};
 use std::path::PathBuf;
 
-use super::super::fingerprint;
+use super::super::Fingerprint;
 use crate::{
     corpus::FilterReport,
     detector::Description,
+    error::TrainError,
     image_classifier::Preparation,
-    recipe::{ObjectData, Recipe, SceneSet, Split},
+    recipe::{Model, ObjectData, Recipe, SceneSet, Split},
 };
 
 /// A part of the data.
@@ -48,27 +49,63 @@ impl Samples {
     /// The images of a part of the data that the recipe names, as `description` wants them; `None` if it names none.
     ///
     /// # Errors
-    /// Files that are wrong; other classes than those of the description.
+    /// Files that are wrong; other classes than those of the description; [`TrainError::NoImages`].
     pub fn read(
         recipe: &Recipe,
         split: Split,
         description: &Description,
-    ) -> Result<Option<Self>, ImagesError> {
+    ) -> Result<Option<Self>, TrainError> {
+        let part = Self::part(recipe, split, description)?;
+        Ok(part.map(|(samples, _)| samples))
+    }
+
+    /// The same, and how many images and objects were left out.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    pub fn part(
+        recipe: &Recipe,
+        split: Split,
+        description: &Description,
+    ) -> Result<Option<(Self, FilterReport)>, TrainError> {
         let (scenes, objects) = (&recipe.data.scenes, &recipe.data.objects);
         if let Some(scenes) = scenes {
             let classes = scenes.config().classes();
             expect_classes("[data.scenes]".into(), &classes, &description.labels)?;
-            return Ok(Some(Self::Scenes(scenes.part(split, recipe.training.seed))));
+            let set = scenes.part(split, recipe.training.seed);
+            let filtered = FilterReport {
+                kept: set.len(),
+                ..FilterReport::default()
+            };
+            return Ok(Some((Self::Scenes(set), filtered)));
         }
         let Some(objects) = objects else {
             return Ok(None);
         };
-        let Some(dataset) = listed(objects, split, Some(&description.labels))? else {
+        let labels = Some(description.labels.as_slice());
+        let Some(dataset) = listed(objects, split, labels, &description.model)? else {
             return Ok(None);
         };
+        let mut filtered = FilterReport::default();
         let size = description.preparation.size;
-        let filtered = &mut FilterReport::default();
-        decoded(dataset, objects, size, filtered).map(|read| Some(Self::Images(read)))
+        let read = decoded(dataset, objects, split, size, &mut filtered)?;
+        filtered.kept = read.len();
+        Ok(Some((Self::Images(read), filtered)))
+    }
+
+    /// The key of a recipe by which images have their size, and that size, height and width.
+    pub(super) fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+        match self {
+            Self::Scenes(scenes) => {
+                let config = scenes.config();
+                ("data.scenes.size", Some([config.height, config.width]))
+            }
+            Self::Images(images) => {
+                let first = images.first().map(|sample| &sample.image);
+                let size = first.map(|image| [image.height(), image.width()]);
+                ("data.objects.size", size)
+            }
+        }
     }
 
     /// How many there are.
@@ -121,13 +158,21 @@ pub(super) fn expect_classes(
     }
 }
 
-/// The examples of a part that the recipe names, which must have the classes `labels` if there are such; no image is opened.
+/// The examples of a part that the recipe names, which must have the classes `labels` if there are such, and masks for a `model` with
+/// masks; no image is opened.
 pub(super) fn listed(
     objects: &ObjectData,
     split: Split,
     labels: Option<&[String]>,
+    model: &Model,
 ) -> Result<Option<Dataset>, ImagesError> {
-    let dataset = objects.read(split)?;
+    let masks = model
+        .config::<DetrConfig>()
+        .is_some_and(|config| config.masks);
+    let dataset = match masks {
+        true => objects.read_with_masks(split)?,
+        false => objects.read(split)?,
+    };
     if let (Some(dataset), Some(labels)) = (&dataset, labels) {
         expect_classes(objects_path(objects, split), &dataset.classes, labels)?;
     }
@@ -140,14 +185,16 @@ fn objects_path(objects: &ObjectData, split: Split) -> PathBuf {
     path.map_or_else(PathBuf::new, PathBuf::from)
 }
 
-/// Checks that no image of the training data has more objects than a model finds.
+/// Checks that the training data have objects, and none of their images more than a model finds.
 pub(super) fn expect_room(
     dataset: &Dataset,
     objects: &ObjectData,
     most: usize,
 ) -> Result<(), ImagesError> {
+    let mut all = 0;
     for example in &dataset.examples {
         let count = example.objects.iter().filter(|one| !one.crowd).count();
+        all += count;
         if count > most {
             let image = match &example.source {
                 Source::File(path) => path.display().to_string(),
@@ -161,7 +208,15 @@ pub(super) fn expect_room(
             });
         }
     }
-    Ok(())
+    match all {
+        0 => Err(ImagesError::Empty {
+            path: objects_path(objects, Split::Train),
+            what: "object",
+            expected: "at least one entry in annotations that is no crowd, and not left out"
+                .to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// An example in the model's size.
@@ -193,13 +248,14 @@ fn sample(
     Ok(Sample { image, objects })
 }
 
-/// Decodes a data set.
+/// Decodes a part of the data, of which images must be left.
 pub(super) fn decoded(
     dataset: Dataset,
     settings: &ObjectData,
+    split: Split,
     size: [usize; 2],
     filtered: &mut FilterReport,
-) -> Result<Vec<Sample>, ImagesError> {
+) -> Result<Vec<Sample>, TrainError> {
     filtered.broken += dataset.skipped.len();
     let examples = dataset.examples;
     let (count, decoding) = (examples.len(), settings.decoding());
@@ -207,7 +263,18 @@ pub(super) fn decoded(
     let read = move |index: usize| sample(&examples[index], &decoding, size);
     let (all, left_out) = super::super::decoded(count, broken, read)?;
     filtered.broken += left_out;
-    Ok(all)
+    match all.is_empty() {
+        true => Err(TrainError::NoImages {
+            key: match split {
+                Split::Train => "data.objects.train_objects",
+                Split::Valid => "data.objects.valid_objects",
+                Split::Test => "data.objects.test_objects",
+            },
+            broken: filtered.broken,
+            expected: "images that can be read",
+        }),
+        false => Ok(all),
+    }
 }
 
 impl Sample {
@@ -255,18 +322,21 @@ pub(super) fn batch(
 
 /// A hash of images and objects.
 pub(super) fn samples_fingerprint(samples: &Samples) -> u64 {
-    let words = |bytes: &[u8]| -> Vec<u32> {
-        let word = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |word, &byte| word << 8 | u32::from(byte))
-        };
-        bytes.chunks(4).map(word).collect()
+    // Big-endian, unlike that of other data.
+    let word = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0_u32, |word, &byte| word << 8 | u32::from(byte))
     };
-    let rows: Vec<Vec<u32>> = match samples {
-        Samples::Scenes(scenes) => vec![words(format!("{scenes:?}").as_bytes())],
+    let mut hash = Fingerprint::new();
+    let mut add = |bytes: &[u8], more: &[u32]| {
+        let words = bytes.chunks(4).map(word).chain(more.iter().copied());
+        hash.list(bytes.len().div_ceil(4) + more.len(), words);
+    };
+    match samples {
+        Samples::Scenes(scenes) => add(format!("{scenes:?}").as_bytes(), &[]),
         Samples::Images(images) => {
-            let row = |sample: &Sample| {
+            for sample in images {
                 let objects = sample.objects.iter().flat_map(|object| {
                     let class = [object.class as u32].into_iter();
                     let bounds = object.bounds.map(f32::to_bits).into_iter();
@@ -274,13 +344,11 @@ pub(super) fn samples_fingerprint(samples: &Samples) -> u64 {
                     let crowd = object.crowd.then_some(u32::MAX);
                     bounds.chain(class).chain(mask).chain(crowd)
                 });
-                let pixels = words(sample.image.pixels()).into_iter();
-                pixels.chain(objects).collect()
-            };
-            images.iter().map(row).collect()
+                add(sample.image.pixels(), &objects.collect::<Vec<u32>>());
+            }
         }
-    };
-    fingerprint(rows.iter().map(Vec::as_slice))
+    }
+    hash.0
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ pub enum CommandError {
     },
     /// A model computes no numbers.
     #[error(
-        "{model}: the model's results are no finite numbers: its weights overflow; train it again with a lower learning rate, or give another model"
+        "{model}: the model's results are no finite numbers: its weights overflow or are no numbers; give another model"
     )]
     NotFinite {
         /// The model.

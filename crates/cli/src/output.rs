@@ -296,8 +296,8 @@ pub fn expect_apart<'a, P: AsRef<Path>>(
     Ok(())
 }
 
-/// Refuses files to write that are there already and lie in one of the `read` folders, at any depth: they may be what is read. What is no
-/// folder is passed over.
+/// Refuses files to write that are there already and lie in one of the `read` folders, at any depth, if data may be read from files of such
+/// names. What is no folder is passed over.
 ///
 /// # Errors
 /// A usage error that names the first of them.
@@ -307,7 +307,8 @@ pub fn expect_outside<'a, P: AsRef<Path>>(
 ) -> Result<(), Failure> {
     let folders = read.into_iter().filter(|path| path.as_ref().is_dir());
     let folders: Vec<PathBuf> = folders.map(|path| target(path.as_ref())).collect();
-    for path in written.into_iter().filter(|path| path.is_file()) {
+    let written = written.into_iter();
+    for path in written.filter(|path| path.is_file() && is_data(path)) {
         let Place { named, located, .. } = Place::of(path, false);
         let lies_in = |folder: &PathBuf| named.starts_with(folder) || located.starts_with(folder);
         if folders.iter().any(lies_in) {
@@ -315,6 +316,17 @@ pub fn expect_outside<'a, P: AsRef<Path>>(
         }
     }
     Ok(())
+}
+
+/// Whether its name is one that files in a folder of data have: images, batches of CIFAR, files of MNIST, annotations, names of classes.
+fn is_data(path: &Path) -> bool {
+    const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".webp", ".bin", ".json"];
+    const CLASSES: [&str; 2] = ["batches.meta.txt", "fine_label_names.txt"];
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.to_ascii_lowercase();
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || CLASSES.contains(&name.as_str())
+        || ["idx3", "idx1"].iter().any(|part| name.contains(part))
 }
 
 /// The error for a file to write that would take the place of another.

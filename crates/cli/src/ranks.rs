@@ -1,6 +1,7 @@
 //! The processes that `mpirun` started, if it did: they run the same command, share its work, and rank 0 alone prints and writes files.
 
 use std::{
+    fmt::Display,
     fs::{self, File},
     io::Read,
     iter,
@@ -76,7 +77,7 @@ fn compare<T: AsRef<[u8]>>(
     }
     let mut files: Vec<String> = vec![];
     for model in models {
-        files.extend(contents(&model)?);
+        files.extend(contents(&model, &[])?);
     }
     let inputs = inputs.into_iter().map(|input| hash(input.as_ref()));
     let inputs: Vec<u64> = inputs.collect();
@@ -89,13 +90,23 @@ fn compare<T: AsRef<[u8]>>(
     Ok(())
 }
 
+/// An option as it is typed, or that it is not.
+pub fn option(name: &str, value: Option<impl Display>) -> String {
+    match value {
+        Some(value) => format!("{name} {value}"),
+        None => format!("no {name}"),
+    }
+}
+
 /// The files that `model` is read from, each with its size and a hash of what it holds, in an order that all ranks have. `model` is a file,
-/// a run folder or a folder of Hugging Face.
+/// a run folder or a folder of Hugging Face; of the last, files that are `written` are left out, which have no links in their paths.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn contents(model: &Path) -> Result<Vec<String>, Failure> {
-    let files = read_of(model)?.into_iter();
+pub fn contents(model: &Path, written: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let mut files = read_of(model)?;
+    files.retain(|file| !fs::canonicalize(file).is_ok_and(|file| written.contains(&file)));
+    let files = files.into_iter();
     files.map(|file| content(model, &file)).collect()
 }
 

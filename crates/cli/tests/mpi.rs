@@ -482,19 +482,19 @@ fn another_model_or_text_on_one_process_is_refused() {
     // The same model and text, but not asked for the same.
     refused(
         "translate --beam RANK5 a man",
-        "the options: `beam: 15,` in place of `beam: 5,`",
+        "the options: `\"beam\": 15,` in place of `\"beam\": 5,`",
     );
     refused(
         "evaluate --source 0/lines.txt --references 0/lines.txt --beam RANK5",
-        "the options: `beam: 15,`",
+        "the options: `\"beam\": 15,`",
     );
     refused(
         "evaluate --model 0/gpt2 --text 0/lines.txt --context RANK2",
-        "the options: `--context Some(12)`",
+        "the options: `--context 12`",
     );
     refused(
         "embed --model 0/bert --prompt RANK hill",
-        "the options: `--prompt Some(\"1\")`",
+        "the options: `--prompt 1`",
     );
 }
 

@@ -29,9 +29,11 @@ pub struct Config {
     pub queue: usize,
     /// The largest body of a request, in bytes. Default 16 MiB.
     pub max_body: usize,
-    /// How many traces of the model are kept; the oldest go first. Those of one search count once. Default 8.
+    /// How many traces of the model are kept; the oldest go first, but the last look without changed heads and the last one with some stay.
+    /// Those of one search count once. Default 8.
     pub kept_looks: usize,
-    /// How many bytes the weights of kept traces may take; the oldest go first, and the last look stays whatever it takes. Default 512 MiB.
+    /// How many bytes the weights of kept traces may take; the oldest go first. The last look without changed heads and the last one with
+    /// some stay, whatever they take. Default 512 MiB.
     pub kept_bytes: usize,
     /// How many connections there are at a time; further ones wait. At least 1. Default 128.
     pub connections: usize,

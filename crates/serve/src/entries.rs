@@ -56,8 +56,9 @@ impl Entries {
         list.iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Adds a look, drops the oldest ones if there are too many or they take too many bytes, and gives the number of its answer. Each
-    /// hypothesis of a search has an entry, the answer's first.
+    /// Adds a look, drops the oldest ones if there are too many or they take too many bytes, and gives the number of its answer. The last
+    /// one without changes and the last one with some stay: the page compares them. Each hypothesis of a search has an entry, the answer's
+    /// first.
     pub fn keep(&self, seen: Seen, input: Input, ablation: Ablation) -> u64 {
         let first = self.next.fetch_add(count(&seen), Ordering::Relaxed);
         let name = match (input.text.as_str(), seen.output.as_str()) {
@@ -77,8 +78,14 @@ impl Entries {
             }
         }
         let mut held: usize = looks.iter().map(|(_, bytes)| bytes).sum();
-        while looks.len() > self.kept_looks || looks.len() > 1 && held > self.kept_bytes {
-            let (oldest, bytes) = looks.remove(0);
+        while looks.len() > self.kept_looks || held > self.kept_bytes {
+            let is_plain = |at: usize| looks[at].0.ablation.heads.is_empty();
+            let is_last =
+                |at: usize| (at + 1..looks.len()).all(|later| is_plain(later) != is_plain(at));
+            let Some(at) = (0..looks.len()).find(|&at| !is_last(at)) else {
+                break;
+            };
+            let (oldest, bytes) = looks.remove(at);
             held -= bytes;
             let is_oldest = |asked: &Arc<Asked>| Arc::ptr_eq(asked, &oldest);
             list.retain(|one| !one.asked.as_ref().is_some_and(is_oldest));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::TrainError,
-    image_classifier::{LookError, Preparation, cells},
+    image_classifier::{Form, LookError, Preparation, cells},
     ranks::Ranks,
     recipe::{Model, SceneData, SceneSet, Translation as Settings},
     tasks::Describe,
@@ -83,18 +83,11 @@ impl CaptionedImages {
         self.len() == 0
     }
 
-    /// The key of a recipe by which images have their size, and that size, height and width.
-    pub(crate) fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+    /// What the images are like.
+    pub(crate) fn form(&self) -> Form {
         match self {
-            Self::Scenes(scenes) => {
-                let config = scenes.config();
-                ("data.scenes.size", Some([config.height, config.width]))
-            }
-            Self::Files(examples) => {
-                let first = examples.first().map(pixels);
-                let size = first.map(|image| [image.height(), image.width()]);
-                ("data.captions.size", size)
-            }
+            Self::Scenes(scenes) => Form::of_scenes(scenes),
+            Self::Files(examples) => Form::of("data.captions", examples.first().map(pixels)),
         }
     }
 
@@ -314,7 +307,7 @@ impl ImageCaptioner {
         settings: &Settings,
         ranks: &dyn Ranks,
     ) -> Result<Judged, TrainError> {
-        self.description.preparation.expect_size(images.size())?;
+        self.description.preparation.expect_form(images.form())?;
         let search = search(settings);
         let rows: Vec<usize> = (0..images.len().min(count)).collect();
         let batches: Vec<&[usize]> = rows.chunks(settings.batch_sentences.max(1)).collect();

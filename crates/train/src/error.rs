@@ -114,16 +114,28 @@ pub enum TrainError {
     },
     /// The recipe's images do not have the size that a model reads.
     #[error(
-        "{field} of the recipe gives images of {} x {} pixels (height x width), but the model reads {} x {}; expected the model's size there, and models of one size where the recipe of one is for all",
+        "{section}.size: the recipe brings images to {} x {} pixels (height x width), but the model reads images of {} x {}; set this key to the model's size, and compare models of other sizes each with a recipe of its own",
         found[0], found[1], expected[0], expected[1]
     )]
     ImageSize {
-        /// The key.
-        field: &'static str,
+        /// The section that names the images.
+        section: &'static str,
         /// Height and width of the images.
         found: [usize; 2],
         /// Those that the model reads.
         expected: [usize; 2],
+    },
+    /// The recipe's images are grey and the model reads colours, or the other way round.
+    #[error(
+        "[{section}] of the recipe gives images of {found} channels (1 for grey, 3 for colour), but the model reads images of {expected}; expected data.objects.grey as when the model was trained"
+    )]
+    ImageChannels {
+        /// The section that names the images.
+        section: &'static str,
+        /// The channels of the images.
+        found: usize,
+        /// Those that the model reads.
+        expected: usize,
     },
     /// The tokenizers could not be learned.
     #[error(transparent)]

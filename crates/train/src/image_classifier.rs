@@ -23,7 +23,10 @@ use regard_nn::{
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    error::TrainError, image_encoder::ImageEncoder, model_file::ModelFileError, recipe::Model,
+    error::TrainError,
+    image_encoder::ImageEncoder,
+    model_file::ModelFileError,
+    recipe::{Model, SceneSet},
     tasks::Describe,
 };
 
@@ -185,22 +188,29 @@ impl Preparation {
         }
     }
 
-    /// Checks that images which a recipe brings to a size, by this key, are of the model's; images of no size are none.
+    /// Checks that the images of a recipe have the channels and the size that the model reads.
     ///
     /// # Errors
-    /// [`TrainError::ImageSize`].
-    pub(crate) fn expect_size(
-        &self,
-        (field, found): (&'static str, Option<[usize; 2]>),
-    ) -> Result<(), TrainError> {
-        let expected = self.size;
-        match (found, self.resizing) {
-            (None, _) | (_, Resizing::Within(..)) => Ok(()),
-            (Some(found), _) if found == expected => Ok(()),
-            (Some(found), _) => Err(TrainError::ImageSize {
-                field,
-                found,
+    /// [`TrainError::ImageChannels`], [`TrainError::ImageSize`].
+    pub(crate) fn expect_form(&self, Form { section, sizes }: Form) -> Result<(), TrainError> {
+        let Some([channels, size @ ..]) = sizes else {
+            return Ok(());
+        };
+        let expected = self.normalize.mean().len();
+        if channels != expected {
+            return Err(TrainError::ImageChannels {
+                section,
+                found: channels,
                 expected,
+            });
+        }
+        match self.resizing {
+            Resizing::Within(..) => Ok(()),
+            _ if size == self.size => Ok(()),
+            _ => Err(TrainError::ImageSize {
+                section,
+                found: size,
+                expected: self.size,
             }),
         }
     }
@@ -235,6 +245,31 @@ impl Preparation {
     }
 }
 
+/// What the images of a part of a recipe's data are like.
+pub(crate) struct Form {
+    /// The section that names them.
+    section: &'static str,
+    /// Channels, height and width; `None` without images.
+    sizes: Option<[usize; 3]>,
+}
+
+impl Form {
+    /// Images which `section` names, all like the first one.
+    pub(crate) fn of(section: &'static str, first: Option<&Image>) -> Self {
+        let sizes = first.map(|image| [image.channels(), image.height(), image.width()]);
+        Self { section, sizes }
+    }
+
+    /// Scenes, which are drawn in colour.
+    pub(crate) fn of_scenes(scenes: &SceneSet) -> Self {
+        let config = scenes.config();
+        Self {
+            section: "data.scenes",
+            sizes: Some([3, config.height, config.width]),
+        }
+    }
+}
+
 /// Why what a model looked at cannot be told.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
@@ -244,7 +279,7 @@ pub enum LookError {
     /// The model's numbers are no weights.
     #[error(transparent)]
     Weights(#[from] TraceError),
-    /// Every map of the model has negative weights.
+    /// Every map of the model has negative weights, for every image.
     #[error(
         "there is no map to show: weights of the affinity \"dot\" have signs and are no shares; expected another affinity, or no maps to be asked for"
     )]
@@ -503,11 +538,11 @@ impl ImageClassifier {
     /// without attention has none; a map with negative weights, which are no shares, is left out.
     ///
     /// # Errors
-    /// Those of [`Preparation::fit`]; numbers that are no weights; [`LookError::Signed`] if no map of an image is left.
+    /// Those of [`Preparation::fit`]; numbers that are no weights; [`LookError::Signed`] if no image has a map left.
     pub fn look(&self, images: &[Image]) -> Result<Vec<(ClassifiedImage, Trace)>, LookError> {
         let (looked, maps) = self.looked(images)?;
         let mut traces = looked.iter().map(|(_, trace)| trace);
-        match maps > 0 && traces.any(|trace| trace.maps.is_empty()) {
+        match maps > 0 && traces.all(|trace| trace.maps.is_empty()) {
             true => Err(LookError::Signed),
             false => Ok(looked),
         }

@@ -156,9 +156,8 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
         assert!(detector.detect(&images, 1.0, false).unwrap()[0].is_empty());
     }
 
-    let samples = Samples::read(&recipe, Split::Test, description)
-        .unwrap()
-        .unwrap();
+    let samples = Samples::part(&recipe, Split::Test, description);
+    let (samples, _) = samples.unwrap().unwrap();
     let judged = judge(
         detector.model(),
         description,
@@ -236,11 +235,22 @@ fn of_files(parts: &[(&str, &[PathBuf; 2])]) -> String {
     text
 }
 
+/// Takes the masks away of all objects but the first `kept`.
+fn without_masks(kept: usize) -> impl FnOnce(&mut Value) {
+    move |file: &mut Value| {
+        let objects = file["annotations"].as_array_mut().unwrap();
+        for object in &mut objects[kept..] {
+            object.as_object_mut().unwrap().remove("segmentation");
+        }
+    }
+}
+
+/// Some objects have no masks: they are learned and sought all the same.
 #[test]
 fn a_detector_learns_from_the_files_of_coco() {
     let folder = tempdir().unwrap();
-    let train_files = coco(folder.path(), "train", 9, |_| {});
-    let valid_files = coco(folder.path(), "valid", 3, |_| {});
+    let train_files = coco(folder.path(), "train", 9, without_masks(5));
+    let valid_files = coco(folder.path(), "valid", 3, without_masks(1));
     let text = of_files(&[("train", &train_files), ("valid", &valid_files)]);
     let recipe = parse(&text, &["training.steps=2"]);
     let run = folder.path().join("run");
@@ -250,10 +260,25 @@ fn a_detector_learns_from_the_files_of_coco() {
     assert_eq!(detector.description().labels, ["square", "disc"]);
     assert_eq!(detector.description().preparation.size, [16, 16]);
     assert!(
-        Samples::read(&recipe, Split::Test, detector.description())
+        Samples::part(&recipe, Split::Test, detector.description())
             .unwrap()
             .is_none(),
         "the recipe names no test images"
+    );
+    let grey = parse(&text, &["data.objects.grey=true"]);
+    let samples = Samples::part(&grey, Split::Valid, detector.description());
+    let (samples, _) = samples.unwrap().unwrap();
+    let refused = judge(
+        detector.model(),
+        detector.description(),
+        &samples,
+        &Device::flex(),
+        &Alone,
+    );
+    let message = refused.unwrap_err().to_string();
+    assert!(
+        message.contains("images of 1 channels") && message.contains("data.objects.grey"),
+        "{message}"
     );
 }
 
@@ -289,17 +314,12 @@ fn files_that_are_wrong_are_refused() {
         file["images"][1]["width"] = json!(40);
     });
     assert!(refused("train", &size).contains("1.png"));
-    let unmasked = coco(folder.path(), "unmasked", 2, |file| {
-        let object = file["annotations"][2].as_object_mut().unwrap();
-        object.remove("segmentation");
-    });
-    for part in ["train", "test"] {
-        let message = refused(part, &unmasked);
-        assert!(
-            message.contains("unmasked.json: annotations[2].segmentation is missing"),
-            "{message}"
-        );
-    }
+    let unmasked = coco(folder.path(), "unmasked", 2, without_masks(0));
+    let message = refused("train", &unmasked);
+    assert!(
+        message.contains("unmasked.json: annotations[0].segmentation is missing"),
+        "{message}"
+    );
     let nothing = coco(folder.path(), "nothing", 2, |file| {
         file["annotations"] = json!([]);
     });

@@ -9,11 +9,15 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::{Image, Random};
-use regard_models::pretrained::{ClassScores, Folder};
+use regard_models::{
+    image::MapWeights,
+    pretrained::{ClassScores, Folder},
+};
 use regard_nn::{dropout::DropoutRng, weights};
 use regard_train::ranks::Alone;
 use regard_train::{
     ImageClassifier, Registry, TrainError,
+    image_classifier::LookError,
     learner::{Event, Reason, Run, Started, Summary},
     recipe::{Recipe, read_images},
 };
@@ -188,6 +192,23 @@ fn broken_images_are_an_error_or_left_out() {
     assert_eq!((began.corpus.broken, began.corpus.kept), (1, 31));
 }
 
+/// Whether the weights of the only map have a negative one, image by image.
+fn signed(classifier: &ImageClassifier, images: &[Image]) -> Vec<bool> {
+    let tensor = (classifier.description().preparation).tensor(images, &Device::flex());
+    let maps = classifier.model().look(tensor).maps;
+    let [map] = &maps[..] else {
+        panic!("{} maps", maps.len())
+    };
+    let MapWeights::Pairs { weights, .. } = &map.weights else {
+        panic!("{map:?}")
+    };
+    let weights: Vec<f32> = weights.clone().into_data().iter::<f32>().collect();
+    let of_image = weights.chunks_exact(weights.len() / images.len());
+    of_image
+        .map(|weights| weights.iter().any(|&weight| weight < 0.0))
+        .collect()
+}
+
 /// Weights of the affinity "dot" may be negative: such maps are left out, and nothing else is lost.
 #[test]
 fn a_network_whose_weights_have_signs_is_trained_and_classifies() {
@@ -201,12 +222,22 @@ fn a_network_whose_weights_have_signs_is_trained_and_classifies() {
     train(&recipe(folder.path(), &overrides), &run, None, false).unwrap();
     let registry = Registry::default();
     let classifier = registry.image_classifier(&run, &Device::flex()).unwrap();
-    for seed in 0..8 {
-        let image = [image("up", seed)];
-        assert_eq!(classifier.classify(&image).unwrap().len(), 1);
-        match classifier.look(&image) {
-            Ok(looked) => assert_eq!(looked[0].1.maps.len(), 1),
-            Err(error) => assert!(error.to_string().contains("have signs"), "{error}"),
+    let all: Vec<Image> = (0..8).map(|seed| image("up", seed)).collect();
+    // Alone, and with others, of which some may have their map.
+    for images in all.chunks(1).chain([&all[..]]) {
+        assert_eq!(classifier.classify(images).unwrap().len(), images.len());
+        let signed = signed(&classifier, images);
+        match classifier.look(images) {
+            Ok(looked) => {
+                let maps = looked.iter().map(|(_, trace)| trace.maps.len());
+                let left = signed.iter().map(|signed| usize::from(!signed));
+                assert_eq!(maps.collect::<Vec<_>>(), left.collect::<Vec<_>>());
+                assert!(signed.contains(&false));
+            }
+            Err(error) => {
+                assert!(matches!(error, LookError::Signed), "{error}");
+                assert!(!signed.contains(&false));
+            }
         }
     }
 }
@@ -286,18 +317,31 @@ fn binary_files_are_read_and_other_classes_refused() {
     let cifar = path("cifar");
     fs::create_dir(&cifar).unwrap();
     let record = |class: u8| [vec![class], vec![9; 3072]].concat();
-    fs::write(cifar.join("data_batch_2.bin"), record(3)).unwrap();
-    fs::write(cifar.join("data_batch_1.bin"), record(2)).unwrap();
+    let write = |batch: u8, class: u8| {
+        let name = format!("data_batch_{batch}.bin");
+        fs::write(cifar.join(name), record(class)).unwrap();
+    };
+    let refused = || read_images(&cifar, false, None).unwrap_err().to_string();
     fs::write(cifar.join("test_batch.bin"), record(9)).unwrap();
-    let message = read_images(&cifar, false, None).unwrap_err().to_string();
+    let message = refused();
+    assert!(message.contains("data_batch_1.bin"), "{message}");
+    write(4, 4);
+    write(2, 3);
+    let message = refused();
     assert!(
-        message.contains("without data_batch_3.bin, data_batch_4.bin, data_batch_5.bin"),
+        message.contains("without data_batch_1.bin, data_batch_3.bin;"),
         "{message}"
     );
-    for batch in 3..=5 {
-        let name = format!("data_batch_{batch}.bin");
-        fs::write(cifar.join(name), record(batch)).unwrap();
-    }
+    // A run that has learned the classes goes on with them.
+    let learned = read_images(&cifar, true, None).unwrap().classes;
+    let going_on = read_images(&cifar, false, Some(&learned)).unwrap();
+    assert_eq!(going_on.examples.len(), 2);
+    write(1, 2);
+    write(3, 3);
+    // The last one may be elsewhere, for validation.
+    let four = read_images(&cifar, false, None).unwrap();
+    assert_eq!(four.examples.len(), 4);
+    write(5, 5);
     let labels = |test: bool| {
         let dataset = read_images(&cifar, test, None).unwrap();
         let labels = dataset

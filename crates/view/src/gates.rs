@@ -200,8 +200,8 @@ impl Gates {
         gates.collect()
     }
 
-    /// The gates of several images, each under the name of its class, as one for each place in the network: a row for each class, the mean
-    /// over its images. `None` if they are not of the same places.
+    /// The gates of several images, each under the label of its class, as one for each place in the network: a row for each label, the mean
+    /// over its images; classes of the same label share one. `None` if they are not of the same places.
     pub fn by_class(images: &[(&str, Vec<Self>)]) -> Option<Vec<Self>> {
         let (_, first) = images.first()?;
         let is_alike = |(a, b): (&Self, &Self)| a.title == b.title && a.mean.len() == b.mean.len();

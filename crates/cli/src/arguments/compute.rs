@@ -86,6 +86,15 @@ impl Compute {
         }
         rayon::scope(|_| self.device.with(work))
     }
+
+    /// Checks the environment variables, for a command that does not compute on all threads.
+    ///
+    /// # Errors
+    /// A variable that says nothing known.
+    pub fn expect_environment() -> Result<(), Failure> {
+        expect_instructions(&variable(INSTRUCTIONS))?;
+        threads_of(&variable(THREADS)).map(drop)
+    }
 }
 
 /// The value of an environment variable, empty if there is none.

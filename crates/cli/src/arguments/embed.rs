@@ -43,8 +43,8 @@ pub struct Embed {
     /// Write the vectors to a file (safetensors)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Keep what is done in a file beside that of --output, FILE.part, and go on after what is done there already, by the same model and
-    /// options
+    /// Keep what is done in a file beside that of --output, FILE.part, and go on after what is done there already, by the same model, options
+    /// and version of regard
     #[arg(long, requires = "output")]
     pub resume: bool,
     /// What is shown beside the vectors.

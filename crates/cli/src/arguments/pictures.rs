@@ -10,7 +10,7 @@ use regard_view::choice::{Choice, Pick};
 #[derive(Debug, Clone, Default, Args)]
 pub struct PictureFiles {
     /// Write a heat map as SVG; of several texts or translations, FILE-LINE or FILE-LINE-RANK is
-    /// written for each; of several images, if all that the model has is gates of channels, one with a row for each class that it found
+    /// written for each; of several images, if all that the model has is gates of channels, one with a row for each label that it found
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub svg: Option<PathBuf>,
     /// Write a heat map as PNG, named as the SVG

@@ -46,9 +46,20 @@ impl Pretrained {
     pub fn storage(&self) -> Option<Storage> {
         self.stored.storage()
     }
+
+    /// As [`Stored::typed`].
+    pub fn typed(&self) -> Option<String> {
+        self.stored.typed()
+    }
 }
 
 impl Stored {
+    /// The value of `--weights` as it is typed.
+    pub fn typed(&self) -> Option<String> {
+        let value = self.weights?.to_possible_value()?;
+        Some(value.get_name().to_owned())
+    }
+
     /// As [`Pretrained::storage`].
     pub fn storage(&self) -> Option<Storage> {
         self.weights.map(|weights| match weights {

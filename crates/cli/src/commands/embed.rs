@@ -12,6 +12,7 @@ use regard_models::pretrained::{Encoding, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
+use regard_view::label::visible;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -102,8 +103,9 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
 
 /// The options that change a vector, a line each.
 fn settings(options: &Embed) -> String {
-    let (weights, prompt) = (options.model.storage(), &options.prompt);
-    format!("--weights {weights:?}\n--prompt {prompt:?}")
+    let weights = ranks::option("--weights", options.model.typed());
+    let prompt = ranks::option("--prompt", options.prompt.as_deref().map(visible));
+    format!("{weights}\n{prompt}")
 }
 
 /// Warns if some of several texts have more than `most` tokens.
@@ -183,7 +185,11 @@ impl Part {
 impl Head {
     fn of(options: &Embed, encoder: &Encoder) -> Result<Self, Failure> {
         let mut made_with = vec![format!("regard {}", env!("CARGO_PKG_VERSION"))];
-        made_with.extend(ranks::contents(&encoder.opened.path)?);
+        // A command that is gone on with may write into the model's folder.
+        let written = options.output.iter();
+        let written = written.flat_map(|path| [path.clone(), path.with_added_extension("part")]);
+        let written: Vec<PathBuf> = written.flat_map(fs::canonicalize).collect();
+        made_with.extend(ranks::contents(&encoder.opened.path, &written)?);
         made_with.extend(settings(options).lines().map(str::to_owned));
         Ok(Self { made_with })
     }
@@ -239,14 +245,27 @@ impl Head {
         let Ok(found) = serde_json::from_slice::<Self>(line) else {
             return Some("found nothing that says what its vectors are made with; expected the first line of a file of `embed --resume`".to_owned());
         };
-        let all = [&found.made_with, &self.made_with];
-        let differs = |at: &usize| all[0].get(*at) != all[1].get(*at);
-        let at = (0..all[0].len().max(all[1].len())).find(differs)?;
-        let [found, expected] = all.map(|all| all.get(at).map_or("nothing", String::as_str));
+        let [found, expected] = [&found.made_with, &self.made_with];
+        let extra = found.iter().find(|one| !expected.contains(one));
+        let mut missing = expected.iter().filter(|one| !found.contains(one));
+        let missing = match extra {
+            Some(extra) => missing.find(|one| named(one) == named(extra)),
+            None => missing.next(),
+        };
+        if extra.is_none() && missing.is_none() {
+            return None;
+        }
+        let [found, expected] = [extra, missing].map(|one| one.map_or("nothing", String::as_str));
         Some(format!(
             "its vectors are made with `{found}`; expected `{expected}`"
         ))
     }
+}
+
+/// The file or the option that an entry of a [`Head`] is about.
+fn named(entry: &str) -> &str {
+    let entry = entry.strip_prefix("no ").unwrap_or(entry);
+    entry.split([',', ' ']).next().unwrap_or(entry)
 }
 
 /// How many numbers a vector of the model has.

@@ -40,8 +40,6 @@ use crate::{
 /// # Errors
 /// Why it ended early.
 pub fn run(command: Command) -> Result<(), Failure> {
-    // Of the commands that have no options for it.
-    let compute = Compute::default();
     match command {
         Command::Translate(options) => translate::run(&options),
         Command::Generate(options) => generate::run(&options),
@@ -57,10 +55,20 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Train(options) => train::run(&options),
         Command::Evaluate(options) => evaluate::run(&options),
         Command::Compare(options) => compare::run(&options),
-        Command::View(options) => compute.run(None, |_| view::run(&options)),
+        Command::View(options) => {
+            Compute::expect_environment()?;
+            view::run(&options)
+        }
         Command::Serve(options) => serve::run(&options),
-        Command::Inspect(options) => compute.run(None, |_| inspect::run(&options)),
-        Command::Explain(options) => compute.run(None, |_| explain::run(&options)),
+        Command::Inspect(options) => {
+            Compute::expect_environment()?;
+            inspect::run(&options)
+        }
+        Command::Explain(options) => {
+            Compute::expect_environment()?;
+            // There is little to compute, and the stacks of many threads take address space.
+            Compute::default().run(Some(1), |_| explain::run(&options))
+        }
         Command::Experiment(options) => experiment::run(&options),
         Command::Model(options) => model::run(&options),
         Command::Bench(options) => bench::run(&options),

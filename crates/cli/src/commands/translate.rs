@@ -113,14 +113,15 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         let message = "--coverage-penalty: a pretrained model is searched without it; leave it out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let asked = format!(
-        "{settings:#?}\n--n-best {:?}\n--json {}\n--resume {}\n--prefix {:?}\n--weights {:?}",
-        options.n_best,
-        options.json,
-        options.resume,
-        options.prefix,
-        options.weights.storage()
-    );
+    let prefix = options.prefix.as_deref().map(visible);
+    let asked = [
+        serde_json::to_string_pretty(&settings)?,
+        ranks::option("--n-best", options.n_best),
+        format!("--json {}\n--resume {}", options.json, options.resume),
+        ranks::option("--prefix", prefix),
+        ranks::option("--weights", options.weights.typed()),
+    ]
+    .join("\n");
     // Lines of files are read by rank 0 for all.
     ranks::expect_same(files, &options.text, &asked)?;
     let (writer, done) = Writer::new(options)?;

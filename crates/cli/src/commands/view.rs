@@ -4,7 +4,7 @@ use regard_trace::{LongTrace, Opened};
 use regard_view::label::visible;
 
 use crate::{
-    arguments::View,
+    arguments::{Compute, View},
     failure::{CommandError, Failure},
     output::Output,
     pictures::{self, Entry, Screen, expect_apart, expect_figure},
@@ -19,7 +19,9 @@ pub fn run(options: &View) -> Result<(), Failure> {
     expect_apart(pictures, &None, [&options.file], false)?;
     expect_figure(pictures, options.by_cell)?;
     let traces = match regard_trace::open(&options.file)? {
-        Opened::Long(trace) => return long(options, &trace),
+        Opened::Long(trace) => {
+            return Compute::default().run(None, |_| long(options, &trace));
+        }
         Opened::Traces(traces) => traces,
     };
     if options.queries.is_some() || options.keys.is_some() {

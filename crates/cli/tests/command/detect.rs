@@ -285,7 +285,7 @@ fn images_without_objects_have_no_average_precision() {
         assert!(found[key].is_null(), "{json}");
     }
     let score = regard().args(split).arg("--score-only").assert();
-    assert_eq!(stdout(&score.success()), "nothing to find\n");
+    assert_eq!(stdout(&score.success()), "nan\n");
 }
 
 #[test]

@@ -111,27 +111,6 @@ pub fn coco_instances(
     images: &Path,
     broken: Broken,
 ) -> Result<Dataset, ImagesError> {
-    instances(annotations, images, broken, false)
-}
-
-/// The same, of objects that all have masks.
-///
-/// # Errors
-/// As of [`coco_instances`]; [`ImagesError::Field`] for an object without `segmentation`, unless it is to be skipped.
-pub fn coco_masks(
-    annotations: &Path,
-    images: &Path,
-    broken: Broken,
-) -> Result<Dataset, ImagesError> {
-    instances(annotations, images, broken, true)
-}
-
-fn instances(
-    annotations: &Path,
-    images: &Path,
-    broken: Broken,
-    masks: bool,
-) -> Result<Dataset, ImagesError> {
     let file: Instances = read(
         annotations,
         "COCO instances: images with id, file_name, height and width, annotations with image_id, category_id and bbox, categories with id and name",
@@ -157,10 +136,6 @@ fn instances(
         })?;
         let example = &mut dataset.examples[place];
         let object = object(annotations, i, instance, class, example.size);
-        let object = object.and_then(|object| match masks && object.region.is_none() {
-            true => Err(without_mask(annotations, i)),
-            false => Ok(object),
-        });
         if let Some(object) = unless_skipped(object, broken, &mut dataset.skipped)? {
             example.objects.push(object);
         }
@@ -170,12 +145,6 @@ fn instances(
         .map(|category| category.name)
         .collect();
     Ok(dataset)
-}
-
-fn without_mask(annotations: &Path, i: usize) -> ImagesError {
-    let expected = "polygons or runs of its pixels, which a model with masks learns; without them, model.masks = false";
-    let name = format!("annotations[{i}].segmentation");
-    field(annotations, name, "missing or empty", expected)
 }
 
 /// Refuses a list without any, and a number or a name that occurs twice; the categories are sorted by their numbers.

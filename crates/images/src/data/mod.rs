@@ -5,7 +5,7 @@
 //! | [`class_folders`] | `root/class/*.png`, `.jpg`, `.jpeg`, `.webp`; classes sorted by name |
 //! | [`mnist`] | MNIST's IDX files, plain or `.gz` |
 //! | [`cifar10`], [`cifar100`] | CIFAR's binary batches |
-//! | [`coco_captions`], [`coco_instances`], [`coco_masks`] | COCO's JSON: captions; boxes, classes and masks |
+//! | [`coco_captions`], [`coco_instances`] | COCO's JSON: captions; boxes, classes and masks |
 //! | [`vqa`] | VQA version 2's JSON: questions and answers |
 //! | [`Scene::example`](crate::scenes::Scene::example) | a scene drawn by this program |
 //!
@@ -44,7 +44,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use cifar::{cifar10, cifar100};
-pub use coco::{coco_captions, coco_instances, coco_masks};
+pub use coco::{coco_captions, coco_instances};
 pub use folders::{class_folders, image_files};
 pub use loader::{Loader, Loading};
 pub use mnist::mnist;

@@ -50,8 +50,8 @@ struct Answer {
 ///
 /// # Errors
 /// [`ImagesError::Read`], [`ImagesError::Json`], [`ImagesError::Empty`] without questions; [`ImagesError::Field`] for a question
-/// number that occurs twice, has no answer, or whose answer belongs to another image, for an empty list of answers, and for an image
-/// that is missing, unless it is to be skipped.
+/// number that occurs twice, has no answer, or whose answer belongs to another image, and for an image that is missing, unless it is to
+/// be skipped. It is also that for an annotation that belongs to no question or whose list of answers is empty.
 pub fn vqa(
     questions: &Path,
     annotations: Option<&Path>,

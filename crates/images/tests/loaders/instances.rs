@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use regard_images::data::{Broken, coco_instances, coco_masks};
+use regard_images::data::{Broken, coco_instances};
 use regard_images::{Decoding, ImagesError};
 use serde_json::{Value, json};
 
@@ -277,28 +277,6 @@ fn what_is_broken_is_skipped_and_counted() {
         read_instances(&file, Broken::Skip),
         &["annotations[1].image_id"],
     );
-}
-
-#[test]
-fn objects_without_masks_are_refused_where_masks_are_wanted() {
-    let root = folder(&["a.png", "b.png"]);
-    let mut file = instances();
-    let path = root.path().join("instances.json");
-    for mask in [None, Some(json!([]))] {
-        if let Some(mask) = mask {
-            file["annotations"][2]["segmentation"] = mask;
-        }
-        write(&path, file.to_string());
-        refused(
-            coco_masks(&path, root.path(), Broken::Error),
-            &["instances.json", "annotations[2].segmentation"],
-        );
-        let data = coco_masks(&path, root.path(), Broken::Skip).unwrap();
-        assert_eq!((data.examples[0].objects.len(), data.skipped.len()), (1, 1));
-    }
-    file["annotations"][2]["segmentation"] = json!([[5, 5, 7, 5, 7, 7]]);
-    write(&path, file.to_string());
-    assert!(coco_masks(&path, root.path(), Broken::Error).is_ok());
 }
 
 #[test]

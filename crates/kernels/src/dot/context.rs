@@ -26,41 +26,52 @@ pub(super) fn add_context<S: Simd, F: Factor>(s: S, run: Context<F>, vectors: us
     }
 }
 
-/// Where the sums of a tile's runs go: to `output` at once if there is only one, else to `tile`, `[value_dim, width]` each.
+/// Where the sums of a tile's runs go, `[value_dim, width]` each: to the output at once if there is only one, or nothing in it yet; else
+/// to sums of their own.
 pub(super) struct Totals<'a> {
-    pub(super) output: &'a mut Buffer,
-    pub(super) tile: &'a mut Buffer,
+    output: &'a mut Buffer,
+    tile: &'a mut Buffer,
     several: bool,
+    apart: bool,
 }
 
 impl<'a> Totals<'a> {
-    /// For the next tile.
+    /// For the next tile; `is_first` if the output is still 0.
     #[inline(always)]
-    pub(super) fn new(output: &'a mut Buffer, tile: &'a mut Buffer, segments: &[Segment]) -> Self {
+    pub(super) fn new(
+        output: &'a mut Buffer,
+        tile: &'a mut Buffer,
+        segments: &[Segment],
+        is_first: bool,
+    ) -> Self {
         let several = run_of(segments).len() < segments.len();
-        if several {
+        let apart = several && !is_first;
+        if apart {
             tile.fill(0.0);
         }
         Self {
             output,
             tile,
             several,
+            apart,
         }
     }
 
     /// The sums that the next run is added to, and whether it goes on from them.
     #[inline(always)]
     pub(super) fn next(&mut self) -> (&mut [f32], bool) {
-        match self.several {
-            true => (self.tile, true),
-            false => (self.output, false),
-        }
+        let sums = if self.apart {
+            &mut *self.tile
+        } else {
+            &mut *self.output
+        };
+        (sums, self.several)
     }
 
     /// Adds those of the tile to the output.
     #[inline(always)]
     pub(super) fn finish<S: Simd>(self, s: S) {
-        if self.several {
+        if self.apart {
             let totals = self.output.chunks_exact_mut(S::LANES);
             for (to, sum) in totals.zip(self.tile.chunks_exact(S::LANES)) {
                 let total = s.add(s.load(to), s.load(sum));

@@ -159,6 +159,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             }
         };
         let middle = (middle / TILE_KEYS * TILE_KEYS).clamp(start, range.end.max(start));
+        let mut is_first = true;
         for part in [middle..range.end, start..middle] {
             let mut first = part.start;
             while first < part.end {
@@ -170,8 +171,9 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                     self.transpose_bias(s, scratch, task);
                 }
                 for member in 0..task.heads {
-                    self.tile(s, scratch, member, &task.of(member), careful);
+                    self.tile(s, scratch, member, &task.of(member), is_first, careful);
                 }
+                is_first &= scratch.tile.segments().is_empty();
             }
         }
         partial
@@ -272,7 +274,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         prefetch.spread(task.heads * own.len() / block);
     }
 
-    /// Scores, weights and context of one tile.
+    /// Scores, weights and context of one tile; `is_first` if none was seen before.
     #[inline(always)]
     fn tile<S: Simd>(
         &self,
@@ -280,6 +282,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         scratch: &mut Scratch,
         member: usize,
         task: &Task,
+        is_first: bool,
         careful: bool,
     ) {
         let sizes = &self.job.sizes;
@@ -310,7 +313,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         let (width, value_dim) = (width::<S>(), sizes.value_dim);
         let mut segments = scratch.tile.segments();
         let output = &mut scratch.heads[member].output;
-        let mut totals = Totals::new(output, &mut scratch.totals, segments);
+        let mut totals = Totals::new(output, &mut scratch.totals, segments, is_first);
         while let Some(segment) = segments.first() {
             let run = run_of(segments);
             segments = &segments[run.len()..];

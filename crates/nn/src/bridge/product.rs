@@ -20,6 +20,8 @@ const NARROW: usize = 512;
 const LONG: usize = 256;
 /// Rows from which on the kernels of products with weights are worth the packing of these (`docs/experiments.md`).
 pub(super) const MANY: usize = 1024;
+/// Rows and columns of weights from which on this holds without a bias. (With one, gemm writes its output, reads it and writes it again.)
+const WIDE: usize = 64;
 
 /// Of one multiply-add on one thread.
 const NANOSECONDS: f64 = 0.015;
@@ -158,7 +160,7 @@ pub(super) fn affine(
 ) -> Result<Vec<f32>, KernelError> {
     assert_eq!(a.columns, b.rows, "sizes of a product");
     let (rows, inner, columns) = (a.rows, a.columns, b.columns);
-    if rows >= MANY && a.is_whole() {
+    if rows >= MANY && a.is_whole() && (bias.is_some() || inner.min(columns) >= WIDE) {
         let a = &a.data[..rows * inner];
         let of_b = &b.data[..inner * columns];
         if b.is_whole() {

@@ -97,9 +97,9 @@ function frame(trace, possible) {
   if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
   if (trace.long) more.heads = list(state.heads)[0] ?? 0;
   if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);
-  if (state.view === "image") more.chosen = state.chosen;
+  if (state.view === "image") more.chosen = list(state.chosen).join();
   if (state.view === "compare") {
-    Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: state.heads2 });
+    Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: list(state.heads2).join() });
   }
   offer((format) => pictureAddress(trace, state.view, format, more));
 }

@@ -161,7 +161,7 @@ export function added({ rows, columns, values }, chosen, direction) {
 }
 
 export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${trace.id}/picture?${query({
-  view, format, map: state.map, heads: state.heads, by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
+  view, format, map: state.map, heads: list(state.heads).join(), by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
 })}`;
 
 // A map, `{ title, labels: [of rows, of columns], values, signed }`, as a file that the server draws.

@@ -376,6 +376,36 @@ fn looks_are_kept_as_far_as_their_weights_fit() {
     assert_eq!(ids(&server), [0, 6]);
 }
 
+/// A change is compared with the last look without any: neither limit drops that.
+#[test]
+fn the_last_look_without_changes_stays() {
+    let text = vec!["a"; 100].join(" ");
+    let plain = format!(r#"{{"text":"{text}"}}"#);
+    let off = r#"[{"map":"self","layer":1,"head":0,"change":"off"}]"#;
+    let changed = format!(r#"{{"text":"{text}","ablation":{off}}}"#);
+    let small = Config {
+        kept_bytes: 1,
+        ..Config::default()
+    };
+    let few = Config {
+        kept_looks: 1,
+        ..Config::default()
+    };
+    for config in [small, few] {
+        let server = Server::start(config, vec![], Some(Box::new(Chooser)));
+        for (body, kept) in [
+            (&plain, &[0][..]),
+            (&changed, &[0, 1]),
+            (&changed, &[0, 2]),
+            (&plain, &[2, 3]),
+            (&changed, &[3, 4]),
+        ] {
+            assert_eq!(server.look(body).status, 200);
+            assert_eq!(ids(&server), kept);
+        }
+    }
+}
+
 /// The hypotheses of a search count together, and so do gradients once they are there.
 #[test]
 fn all_weights_of_a_look_count() {

@@ -311,8 +311,6 @@ fn rollout_and_flow_stand_beside_raw_weights() {
     }
     page.click("[data-focus='query-3']", false);
     page.wait("document.querySelector('#rollout caption').textContent.includes('word3')");
-    page.click("[data-focus='save-svg']", false);
-    std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(page.text(".note").contains("not explanation"));
     page.load(&format!(
         "{}#view=rollout&trace=0&map=0",

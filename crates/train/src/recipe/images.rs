@@ -160,17 +160,28 @@ fn is_cifar100(path: &Path) -> bool {
     files.any(|file| path.join(file).is_file())
 }
 
-/// The file of labels of a file of MNIST's images, beside it and in gzip or not, as it is there.
-fn labels_of(images: &Path) -> Result<PathBuf, ImagesError> {
-    let name = images.file_name().unwrap_or_default().to_string_lossy();
+/// The names that the labels of a file of MNIST's images may have, beside it: in gzip or not, first as it is itself. `None` if its name
+/// does not say.
+pub fn idx_labels(images: &Path) -> Option<[PathBuf; 2]> {
+    let name = images.file_name()?.to_string_lossy();
     let spellings = [
         ("images-idx3", "labels-idx1"),
         ("images.idx3", "labels.idx1"),
     ];
-    let spelling = spellings
-        .into_iter()
-        .find(|&(images, _)| name.contains(images));
-    let Some((spelled, labels)) = spelling else {
+    let mut spellings = spellings.into_iter();
+    let (spelled, labels) = spellings.find(|&(images, _)| name.contains(images))?;
+    let own = name.replace(spelled, labels);
+    let other = match own.strip_suffix(".gz") {
+        Some(plain) => plain.to_owned(),
+        None => format!("{own}.gz"),
+    };
+    Some([own, other].map(|name| images.with_file_name(name)))
+}
+
+/// The file of labels of a file of MNIST's images, as it is there.
+fn labels_of(images: &Path) -> Result<PathBuf, ImagesError> {
+    let Some([own, other]) = idx_labels(images) else {
+        let name = images.file_name().unwrap_or_default().to_string_lossy();
         return Err(ImagesError::Field {
             path: images.to_owned(),
             field: "the name".to_owned(),
@@ -179,12 +190,6 @@ fn labels_of(images: &Path) -> Result<PathBuf, ImagesError> {
                 .to_owned(),
         });
     };
-    let own = name.replace(spelled, labels);
-    let other = match own.strip_suffix(".gz") {
-        Some(plain) => plain.to_owned(),
-        None => format!("{own}.gz"),
-    };
-    let [own, other] = [own, other].map(|name| images.with_file_name(name));
     Ok(match !own.is_file() && other.is_file() {
         true => other,
         false => own,
@@ -195,8 +200,9 @@ fn labels_of(images: &Path) -> Result<PathBuf, ImagesError> {
 /// folder of CIFAR's binary files, or a file of MNIST's images. `test` says which of CIFAR's files are meant.
 ///
 /// # Errors
-/// Those of [`regard_images::data`]; [`ImagesError::Field`] for other classes, for training batches of CIFAR-10 that are missing, and for
-/// a file whose name does not say where its labels are.
+/// Those of [`regard_images::data`]; [`ImagesError::Field`] for other classes, for training batches of CIFAR-10 without one of a lower
+/// number (where no classes are known: a run goes on with those that it began with), and for a file whose name does not say where its
+/// labels are.
 pub fn read_images(
     path: &Path,
     test: bool,
@@ -206,19 +212,25 @@ pub fn read_images(
     let dataset = if path.is_file() {
         data::mnist(path, &labels_of(path)?)?
     } else if is_cifar10(path) {
-        let missing = TRAINING_BATCHES.into_iter().filter(|file| !holds(file));
-        let missing = missing.collect::<Vec<_>>().join(", ");
+        let held = TRAINING_BATCHES.into_iter().filter(|file| holds(file));
+        let held: Vec<&str> = held.collect();
+        let last = TRAINING_BATCHES.into_iter().rposition(holds);
+        // The first one, if there is none: the error names it.
+        let expected = &TRAINING_BATCHES[..=last.unwrap_or(0)];
+        let missing = expected.iter().filter(|file| !holds(file));
+        let missing = missing.copied().collect::<Vec<_>>().join(", ");
         match test {
             true => data::cifar10(path, &[TEST_BATCH])?,
-            false if missing.is_empty() => data::cifar10(path, &TRAINING_BATCHES)?,
-            false => {
+            false if held.is_empty() => data::cifar10(path, expected)?,
+            false if known.is_none() && !missing.is_empty() => {
                 return Err(ImagesError::Field {
                     path: path.to_owned(),
                     field: "the list of training batches".to_owned(),
                     given: format!("without {missing}"),
-                    expected: "all five of CIFAR-10".to_owned(),
+                    expected: "all from data_batch_1.bin to the last one that is there".to_owned(),
                 });
             }
+            false => data::cifar10(path, &held)?,
         }
     } else if is_cifar100(path) {
         let file = if test { "test.bin" } else { "train.bin" };

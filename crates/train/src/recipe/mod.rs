@@ -55,7 +55,7 @@ pub use data::{
     Data, Filter, LabelledData, Loaded, Split, SyntheticData, TextData, Texts, TokenizerFile,
     Vocabulary,
 };
-pub use images::{AugmentConfig, ImageData, OnBroken, read_images};
+pub use images::{AugmentConfig, ImageData, OnBroken, idx_labels, read_images};
 pub use model::Model;
 pub use objects::ObjectData;
 pub use optimization::{

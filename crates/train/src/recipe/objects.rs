@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use regard_config::{PROBABILITY, Range, config};
 use regard_images::{
     Channels, Decoding, ImagesError,
-    data::{Dataset, coco_instances, coco_masks},
+    data::{Dataset, coco_instances},
 };
 
 use super::{OnBroken, Split};
@@ -71,19 +71,6 @@ impl ObjectData {
         match self.paths(split) {
             [Some(images), Some(objects)] => {
                 coco_instances(objects, images, self.broken.policy()).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The same, of files whose objects all have masks.
-    ///
-    /// # Errors
-    /// Those of [`coco_masks`].
-    pub fn read_with_masks(&self, split: Split) -> Result<Option<Dataset>, ImagesError> {
-        match self.paths(split) {
-            [Some(images), Some(objects)] => {
-                coco_masks(objects, images, self.broken.policy()).map(Some)
             }
             _ => Ok(None),
         }

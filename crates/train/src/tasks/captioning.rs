@@ -261,7 +261,7 @@ impl Task for Captioning {
             Some(former) => former.preparation,
             None => prepared(&train)?,
         };
-        preparation.expect_size(train.size())?;
+        preparation.expect_form(train.form())?;
         let mut pairs = vec![];
         let lengths = match &train {
             CaptionedImages::Scenes(scenes) => vec![(1, 0); scenes.len()],

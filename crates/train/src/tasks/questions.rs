@@ -37,7 +37,7 @@ use super::{
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, Random},
     error::TrainError,
-    image_classifier::Preparation,
+    image_classifier::{Form, Preparation},
     learner::events::Quality,
     model_file::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
@@ -125,17 +125,12 @@ impl Asked {
         }
     }
 
-    /// The key of a recipe by which images have their size, and that size, height and width.
-    fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+    /// What the images are like.
+    fn form(&self) -> Form {
         match self {
-            Self::Scenes(set) => {
-                let config = set.config();
-                ("data.scenes.size", Some([config.height, config.width]))
-            }
+            Self::Scenes(scenes) => Form::of_scenes(scenes),
             Self::Images(images) => {
-                let first = images.first().map(|shown| &shown.image);
-                let size = first.map(|image| [image.height(), image.width()]);
-                ("data.questions.size", size)
+                Form::of("data.questions", images.first().map(|shown| &shown.image))
             }
         }
     }
@@ -509,7 +504,7 @@ impl Task for VisualQuestions {
             },
             None => described(recipe, &train)?,
         };
-        description.preparation.expect_size(train.size())?;
+        description.preparation.expect_form(train.form())?;
         let filtered = FilterReport {
             kept: train.len(),
             broken,
@@ -701,7 +696,7 @@ impl Asked {
         device: &Device,
         ranks: &dyn Ranks,
     ) -> Result<Judged, TrainError> {
-        description.preparation.expect_size(self.size())?;
+        description.preparation.expect_form(self.form())?;
         let reader = Reader::new(description);
         let rows: Vec<usize> = (0..self.len()).collect();
         let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();

@@ -28,13 +28,15 @@ use regard_evaluate::{
     Aer, Alignment, Bleu, Bootstrap, Chrf, Indexing, Metric, SegmentCounts, lines,
 };
 use regard_train::{
-    Registry, model_file, recipe::Translation as Settings, tasks::LanguageModelling,
+    Registry, model_file,
+    recipe::{Translation as Settings, idx_labels},
+    tasks::LanguageModelling,
 };
 use regard_view::label::visible;
 use serde_json::Value;
 
 use crate::{
-    arguments::{Evaluate, MetricName, Named},
+    arguments::{Evaluate, MetricName, Named, Part},
     failure::{CommandError, Failure},
     input,
     output::{self, Output},
@@ -173,27 +175,10 @@ fn data_paths(options: &Evaluate) -> Vec<PathBuf> {
             }
         }
     }
-    let labels = paths.iter().flat_map(|path| labels_beside(path));
-    let labels: Vec<PathBuf> = labels.collect();
+    let labels = paths.iter().filter_map(|path| idx_labels(path));
+    let labels: Vec<PathBuf> = labels.flatten().collect();
     paths.extend(labels);
     paths
-}
-
-/// The names that the labels of a file of MNIST's images may have, in gzip or not; none for another path.
-fn labels_beside(images: &Path) -> Vec<PathBuf> {
-    let name = images.file_name().unwrap_or_default().to_string_lossy();
-    let spellings = [
-        ("images-idx3", "labels-idx1"),
-        ("images.idx3", "labels.idx1"),
-    ];
-    let mut spellings = spellings.into_iter();
-    let Some((spelled, labels)) = spellings.find(|&(images, _)| name.contains(images)) else {
-        return vec![];
-    };
-    let own = name.replace(spelled, labels);
-    let plain = own.strip_suffix(".gz").unwrap_or(&own);
-    let names = [plain.to_owned(), format!("{plain}.gz")];
-    Vec::from(names.map(|name| images.with_file_name(name)))
 }
 
 /// Adds the texts of settings that are paths of something, but for names of languages.
@@ -302,9 +287,14 @@ fn expect_same<T: AsRef<[u8]>>(
         _ => None,
     };
     let files = path.map(Path::to_owned).into_iter().chain(recipe);
+    let split = options.split.map(|part| match part {
+        Part::Valid => "valid",
+        Part::Test => "test",
+    });
     let asked = format!(
-        "{search:#?}\n--split {:?}\n--gold {}\n--resume {}\n--model {}",
-        options.split,
+        "{}\n{}\n--gold {}\n--resume {}\n--model {}",
+        serde_json::to_string_pretty(&search)?,
+        ranks::option("--split", split),
         options.gold.is_some(),
         options.resume,
         options.model.len()

@@ -146,7 +146,7 @@ fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
         // Writing to a string cannot fail.
         if options.score_only {
             let _ = match one.nothing_to_find() {
-                true => writeln!(text, "{NOTHING}"),
+                true => writeln!(text, "nan"),
                 false => writeln!(text, "{:.digits$}", one.judged.precision.ap),
             };
             continue;

@@ -65,9 +65,15 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
             prompt_tokens,
             ..
         } = &options.language;
-        let asked = format!(
-            "--context {context:?}\n--stride {stride:?}\n--free-running {free_running:?}\n--prompts {prompts:?}\n--prompt-tokens {prompt_tokens:?}\n--weights {storage:?}"
-        );
+        let asked = [
+            ranks::option("--context", *context),
+            ranks::option("--stride", *stride),
+            ranks::option("--free-running", *free_running),
+            ranks::option("--prompts", *prompts),
+            ranks::option("--prompt-tokens", *prompt_tokens),
+            ranks::option("--weights", options.language.stored.typed()),
+        ]
+        .join("\n");
         ranks::expect_same([opened.path.clone()], [&text], &asked)?;
         match options.language.free_running {
             None => windows(options, &opened, model, &parts(&opened, &text)?, path),

@@ -86,7 +86,7 @@ fn vectors_that_are_done_stay_with_their_model() {
     let others = "vectors.safetensors.part: line 1: its vectors are made with ";
     expect_refused(&masked, &[], &done, [others, "expected `"]);
     let int8 = ["--weights", "int8"];
-    let told = "`--weights None`; expected `--weights Some(Int8)`";
+    let told = "`no --weights`; expected `--weights int8`";
     expect_refused(&sentences, &int8, &done, [others, told]);
     let (head, vectors) = done.split_once('\n').unwrap();
     let headless = ["part: line 1: found nothing that says", "remove the file"];

@@ -242,6 +242,7 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
             part: part.index,
         };
         let near_all = visible.near_all(task.query, task.queries);
+        let mut is_first = true;
         for keys in self.splits.keys(part.index, range) {
             let mut key = keys.start / TILE_KEYS * TILE_KEYS;
             while key < keys.end {
@@ -256,7 +257,8 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
                         self.score_gradients::<S, 4>(s, scratch, task, &segment, &heads);
                     }
                 }
-                self.products(s, scratch, task, &heads);
+                self.products(s, scratch, task, &heads, is_first);
+                is_first &= scratch.tile.segments().is_empty();
             }
         }
         let scale = s.splat(job.attention.scale(sizes.dim));
@@ -391,11 +393,23 @@ impl<T: Element, O: Element> Worker<'_, T, O> {
         }
     }
 
-    /// Adds what the segments of the tile contribute to the gradients of queries, keys and values.
+    /// Adds what the segments of the tile contribute to the gradients of queries, keys and values; `is_first` if none did before.
     #[inline(always)]
-    fn products<S: Simd>(&self, s: S, scratch: &mut Scratch, task: &Task, heads: &Heads<T>) {
+    fn products<S: Simd>(
+        &self,
+        s: S,
+        scratch: &mut Scratch,
+        task: &Task,
+        heads: &Heads<T>,
+        is_first: bool,
+    ) {
         let mut segments = scratch.tile.segments();
-        let mut totals = Totals::new(&mut scratch.d_query, &mut scratch.totals, segments);
+        let mut totals = Totals::new(
+            &mut scratch.d_query,
+            &mut scratch.totals,
+            segments,
+            is_first,
+        );
         while let Some(segment) = segments.first() {
             let run = run_of(segments);
             segments = &segments[run.len()..];

@@ -55,7 +55,7 @@ pub struct Judged {
 /// Judges `model`, which is on `device`, by `samples`, which the `ranks` share; IoUs of masks are those in the model's size.
 ///
 /// # Errors
-/// Images of another size than the model reads; a mask that is too large; ranks that are gone.
+/// Images of another size or with other channels than the model reads; a mask that is too large; ranks that are gone.
 pub fn judge(
     model: &AnyDetector,
     description: &Description,
@@ -63,7 +63,7 @@ pub fn judge(
     device: &Device,
     ranks: &dyn Ranks,
 ) -> Result<Judged, TrainError> {
-    description.preparation.expect_size(samples.size())?;
+    description.preparation.expect_form(samples.form())?;
     let rows: Vec<usize> = (0..samples.len()).collect();
     let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
     let judged = ranks.spread(&batches, |_, own| {
@@ -184,8 +184,11 @@ pub(super) fn compared_by_boxes(sample: &Sample, guesses: &[Guess]) -> DetectedI
     })
 }
 
+/// The same by masks; objects without one are left out.
 fn compared_by_masks(sample: &Sample, guesses: &[Guess], masks: &[Mask]) -> DetectedImage {
-    compared(sample, guesses, |guess, object| {
+    let mut sample = sample.clone();
+    sample.objects.retain(|object| object.mask.is_some());
+    compared(&sample, guesses, |guess, object| {
         let Some(truth) = &object.mask else {
             return 0.0;
         };

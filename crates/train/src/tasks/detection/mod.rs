@@ -34,7 +34,9 @@ use crate::{
     tokenizer::TokenizerPair,
 };
 use judge::loss_of;
-use samples::{batch, decoded, expect_classes, expect_room, listed, samples_fingerprint};
+use samples::{
+    batch, decoded, expect_classes, expect_masks, expect_room, listed, samples_fingerprint,
+};
 
 /// Scenes whose pixels say how all are normalised.
 const NORMALIZED: usize = 200;
@@ -173,12 +175,15 @@ impl Task for Detection {
             }
             (None, Some(objects)) => {
                 let known = former.as_ref().map(|former| former.labels.as_slice());
-                let dataset = listed(objects, Split::Train, known, &model)?;
+                let dataset = listed(objects, Split::Train, known)?;
                 let dataset = dataset.ok_or(TrainError::NoData)?;
                 let labels = dataset.classes.clone();
                 let config = self.0.of(&*recipe.model.config);
                 expect_room(&dataset, objects, config.properties().most_objects)?;
-                listed(objects, Split::Test, Some(&labels), &model)?;
+                if former.is_none() {
+                    expect_masks(&dataset, objects, &model)?;
+                }
+                listed(objects, Split::Test, Some(&labels))?;
                 let size = match &former {
                     Some(former) => former.preparation.size,
                     None => [objects.size; 2],
@@ -195,7 +200,7 @@ impl Task for Detection {
             }
             (None, None) => return Err(TrainError::NoData),
         };
-        description.preparation.expect_size(train.size())?;
+        description.preparation.expect_form(train.form())?;
         filtered.kept = train.len();
         let validation = match Samples::part(recipe, Split::Valid, &description)? {
             Some((validation, read)) => {

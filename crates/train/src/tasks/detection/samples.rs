@@ -14,7 +14,7 @@ use crate::{
     corpus::FilterReport,
     detector::Description,
     error::TrainError,
-    image_classifier::Preparation,
+    image_classifier::{Form, Preparation},
     recipe::{Model, ObjectData, Recipe, SceneSet, Split},
 };
 
@@ -46,23 +46,11 @@ pub(super) struct Sought {
 }
 
 impl Samples {
-    /// The images of a part of the data that the recipe names, as `description` wants them; `None` if it names none.
+    /// The images of a part of the data that the recipe names, as `description` wants them, and how many images and objects were left
+    /// out; `None` if it names none.
     ///
     /// # Errors
     /// Files that are wrong; other classes than those of the description; [`TrainError::NoImages`].
-    pub fn read(
-        recipe: &Recipe,
-        split: Split,
-        description: &Description,
-    ) -> Result<Option<Self>, TrainError> {
-        let part = Self::part(recipe, split, description)?;
-        Ok(part.map(|(samples, _)| samples))
-    }
-
-    /// The same, and how many images and objects were left out.
-    ///
-    /// # Errors
-    /// As of [`read`](Self::read).
     pub fn part(
         recipe: &Recipe,
         split: Split,
@@ -83,7 +71,7 @@ impl Samples {
             return Ok(None);
         };
         let labels = Some(description.labels.as_slice());
-        let Some(dataset) = listed(objects, split, labels, &description.model)? else {
+        let Some(dataset) = listed(objects, split, labels)? else {
             return Ok(None);
         };
         let mut filtered = FilterReport::default();
@@ -93,17 +81,12 @@ impl Samples {
         Ok(Some((Self::Images(read), filtered)))
     }
 
-    /// The key of a recipe by which images have their size, and that size, height and width.
-    pub(super) fn size(&self) -> (&'static str, Option<[usize; 2]>) {
+    /// What the images are like.
+    pub(super) fn form(&self) -> Form {
         match self {
-            Self::Scenes(scenes) => {
-                let config = scenes.config();
-                ("data.scenes.size", Some([config.height, config.width]))
-            }
+            Self::Scenes(scenes) => Form::of_scenes(scenes),
             Self::Images(images) => {
-                let first = images.first().map(|sample| &sample.image);
-                let size = first.map(|image| [image.height(), image.width()]);
-                ("data.objects.size", size)
+                Form::of("data.objects", images.first().map(|sample| &sample.image))
             }
         }
     }
@@ -158,21 +141,13 @@ pub(super) fn expect_classes(
     }
 }
 
-/// The examples of a part that the recipe names, which must have the classes `labels` if there are such, and masks for a `model` with
-/// masks; no image is opened.
+/// The examples of a part that the recipe names, which must have the classes `labels` if there are such; no image is opened.
 pub(super) fn listed(
     objects: &ObjectData,
     split: Split,
     labels: Option<&[String]>,
-    model: &Model,
 ) -> Result<Option<Dataset>, ImagesError> {
-    let masks = model
-        .config::<DetrConfig>()
-        .is_some_and(|config| config.masks);
-    let dataset = match masks {
-        true => objects.read_with_masks(split)?,
-        false => objects.read(split)?,
-    };
+    let dataset = objects.read(split)?;
     if let (Some(dataset), Some(labels)) = (&dataset, labels) {
         expect_classes(objects_path(objects, split), &dataset.classes, labels)?;
     }
@@ -219,6 +194,26 @@ pub(super) fn expect_room(
     }
 }
 
+/// Checks that a `model` with masks has some to learn from.
+pub(super) fn expect_masks(
+    dataset: &Dataset,
+    objects: &ObjectData,
+    model: &Model,
+) -> Result<(), ImagesError> {
+    let config = model.config::<DetrConfig>();
+    let mut all = dataset.examples.iter().flat_map(|one| &one.objects);
+    if !config.is_some_and(|config| config.masks) || all.any(|one| one.region.is_some()) {
+        return Ok(());
+    }
+    Err(ImagesError::Field {
+        path: objects_path(objects, Split::Train),
+        field: "annotations[0].segmentation".to_owned(),
+        given: "missing or empty, as of every object".to_owned(),
+        expected: "polygons or runs of the pixels of some objects, which a model with masks learns; without them, model.masks = false"
+            .to_owned(),
+    })
+}
+
 /// An example in the model's size.
 fn sample(
     example: &Example,
@@ -257,6 +252,11 @@ pub(super) fn decoded(
     filtered: &mut FilterReport,
 ) -> Result<Vec<Sample>, TrainError> {
     filtered.broken += dataset.skipped.len();
+    // Of what was left out, images that are missing; the rest are objects.
+    let missing = dataset.skipped.iter().filter(
+        |error| matches!(error, ImagesError::Field { field, .. } if field.starts_with("images[")),
+    );
+    let missing = missing.count();
     let examples = dataset.examples;
     let (count, decoding) = (examples.len(), settings.decoding());
     let broken = settings.broken.policy();
@@ -270,7 +270,7 @@ pub(super) fn decoded(
                 Split::Valid => "data.objects.valid_objects",
                 Split::Test => "data.objects.test_objects",
             },
-            broken: filtered.broken,
+            broken: missing + left_out,
             expected: "images that can be read",
         }),
         false => Ok(all),

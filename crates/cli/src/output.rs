@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use regard_images::data::is_image;
 use regard_train::files;
 
 use crate::{
@@ -320,11 +321,12 @@ pub fn expect_outside<'a, P: AsRef<Path>>(
 
 /// Whether its name is one that files in a folder of data have: images, batches of CIFAR, files of MNIST, annotations, names of classes.
 fn is_data(path: &Path) -> bool {
-    const ENDINGS: [&str; 6] = [".png", ".jpg", ".jpeg", ".webp", ".bin", ".json"];
+    const ENDINGS: [&str; 2] = [".bin", ".json"];
     const CLASSES: [&str; 2] = ["batches.meta.txt", "fine_label_names.txt"];
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.to_ascii_lowercase();
-    ENDINGS.iter().any(|ending| name.ends_with(ending))
+    is_image(path)
+        || ENDINGS.iter().any(|ending| name.ends_with(ending))
         || CLASSES.contains(&name.as_str())
         || ["idx3", "idx1"].iter().any(|part| name.contains(part))
 }

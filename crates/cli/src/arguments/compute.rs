@@ -116,7 +116,7 @@ fn threads_of(value: &str) -> Result<usize, Failure> {
 
 /// Refuses a `value` of `REGARD_SIMD` that names no instructions: the kernels would take the best ones.
 fn expect_instructions(value: &str) -> Result<(), Failure> {
-    let known = [Level::Scalar, Level::Neon, Level::Avx2, Level::Avx512].map(Level::name);
+    let known = Level::NAMED.map(Level::name);
     match value.is_empty() || known.contains(&value) {
         true => Ok(()),
         false => Err(Failure::Usage(format!(

@@ -88,7 +88,8 @@ pub fn image_files(folder: &Path) -> Result<Vec<PathBuf>, ImagesError> {
     }
 }
 
-fn is_image(path: &Path) -> bool {
+/// Whether its ending is that of an image which is read from a folder: PNG, JPEG or WebP. No file is opened.
+pub fn is_image(path: &Path) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| ENDINGS.contains(&ending.to_ascii_lowercase().as_str()))
 }

@@ -45,7 +45,7 @@ use std::path::{Path, PathBuf};
 
 pub use cifar::{cifar10, cifar100};
 pub use coco::{coco_captions, coco_instances};
-pub use folders::{class_folders, image_files};
+pub use folders::{class_folders, image_files, is_image};
 pub use loader::{Loader, Loading};
 pub use mnist::mnist;
 pub use vqa::vqa;

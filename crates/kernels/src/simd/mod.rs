@@ -55,6 +55,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// Those that `REGARD_SIMD` may name, whether this machine has them or not.
+    pub const NAMED: [Self; 4] = [Self::Scalar, Self::Neon, Self::Avx2, Self::Avx512];
+
     /// Its name: `scalar`, `simd128`, `neon`, `avx2` or `avx512`.
     pub fn name(self) -> &'static str {
         match self {
@@ -104,8 +107,7 @@ impl Level {
         *CURRENT.get_or_init(|| {
             let best = Level::available()[Level::available().len() - 1];
             let asked = std::env::var("REGARD_SIMD").unwrap_or_default();
-            let known = [Level::Scalar, Level::Neon, Level::Avx2, Level::Avx512];
-            let asked = known.into_iter().find(|level| level.name() == asked);
+            let asked = Level::NAMED.into_iter().find(|level| level.name() == asked);
             let asked = asked.unwrap_or(best);
             let highest = Level::available()
                 .iter()

@@ -398,7 +398,6 @@ impl Model for Slow {
     }
 }
 
-/// A server on a free port, stopped when dropped.
 /// Explains `double`: each number of `x` times `by`.
 pub struct Double;
 
@@ -483,6 +482,7 @@ pub fn explaining() -> Server {
     Server::of(Config::default(), contents)
 }
 
+/// A server on a free port, stopped when dropped.
 pub struct Server {
     pub running: Running,
     thread: Option<JoinHandle<Result<(), ServeError>>>,

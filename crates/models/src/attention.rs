@@ -464,20 +464,6 @@ pub struct Draws {
     rule: Reinforce,
 }
 
-/// The draws of all steps joined into one; `None` if nothing was drawn.
-pub(crate) fn all_steps(steps: impl IntoIterator<Item = Option<Sampled>>) -> Option<Sampled> {
-    let steps: Option<Vec<Sampled>> = steps.into_iter().collect();
-    let steps = steps.filter(|steps| !steps.is_empty())?;
-    let joined = |of: fn(&Sampled) -> &Tensor<3>| {
-        Tensor::cat(steps.iter().map(|step| of(step).clone()).collect(), 2)
-    };
-    Some(Sampled {
-        keys: Tensor::cat(steps.iter().map(|step| step.keys.clone()).collect(), 2),
-        log_probability: joined(|step| &step.log_probability),
-        entropy: joined(|step| &step.entropy),
-    })
-}
-
 impl Scored {
     /// The term that REINFORCE adds to the loss, `[1]`, and the baseline after this batch; `None` for models that draw no keys by
     /// it. The reward of a sentence is its mean log-likelihood per token, so that long and short sentences can share a

@@ -57,7 +57,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AnyGenerator,
-    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader, all_steps},
+    attention::{NormalizerConfig, ScoreConfig, SourceMaskConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{AttentionMaps, DecoderState, Generator, Output, Scored, expect_valid},
@@ -255,7 +255,7 @@ impl Generator for LstmnTranslation {
         let state = self.encode(source, noise);
         let mut steps = self.write(target, state, noise);
         let sampled = steps.iter_mut().map(|step| step.sampled.take());
-        let draws = self.normalizer.draws(all_steps(sampled));
+        let draws = self.normalizer.draws(Sampled::all_steps(sampled));
         let weights = steps.iter().map(|step| step.source_weights.clone());
         let weights = Tensor::stack(weights.collect(), 1); // [batch, target, source]
         let hidden = steps.into_iter().map(|step| step.hidden).collect();

@@ -56,7 +56,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AnyGenerator,
-    attention::{NormalizerConfig, SourceReader, all_steps},
+    attention::{NormalizerConfig, SourceReader},
     batch::{SourceBatch, TargetBatch},
     error::ModelError,
     generator::{DecoderState, Generator, Output, Scored, expect_valid},
@@ -547,7 +547,7 @@ impl Luong {
         Decoded {
             attentional: Tensor::stack(attentional, 0),
             weights: Tensor::stack(weights, 1),
-            sampled: all_steps(sampled),
+            sampled: Sampled::all_steps(sampled),
         }
     }
 

@@ -15,7 +15,7 @@ use regard_nn::{
 };
 
 use crate::{
-    attention::{SourceReader, all_steps},
+    attention::{SourceReader},
     generator::expect_valid,
 };
 
@@ -164,7 +164,7 @@ impl Decoded {
             hidden: Tensor::stack(hidden, 0),
             contexts: stacked(|step| &step.context),
             weights: stacked(|step| &step.weights),
-            sampled: all_steps(asked.iter().map(|step| step.sampled.clone())),
+            sampled: Sampled::all_steps(asked.iter().map(|step| step.sampled.clone())),
         }
     }
 }

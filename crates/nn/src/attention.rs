@@ -100,7 +100,7 @@ impl Attention {
         }
     }
 
-    /// Sees what `mask` allows, in every call.
+    /// Sees what `mask` allows, in every call; an earlier mask is replaced.
     pub fn with_mask(self, mask: Mask) -> Self {
         Self { mask, ..self }
     }
@@ -131,7 +131,7 @@ impl Attention {
         }
     }
 
-    /// One of Luong's localities (2015, section 3), for queries of `query_size`.
+    /// One of Luong's localities (2015, section 3), for queries of `query_size`; its mask is joined with an earlier one.
     pub fn with_locality(
         self,
         locality: Locality,
@@ -140,7 +140,10 @@ impl Attention {
     ) -> Self {
         match locality {
             Locality::Global => self,
-            Locality::Monotonic { half_width } => self.with_mask(Mask::local_monotonic(half_width)),
+            Locality::Monotonic { half_width } => {
+                let mask = self.mask.clone() & Mask::local_monotonic(half_width);
+                self.with_mask(mask)
+            }
             Locality::Predictive { half_width } => {
                 self.with_predictor(PositionPredictor::new(query_size, half_width, initializer))
             }

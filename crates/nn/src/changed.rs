@@ -169,6 +169,14 @@ pub(crate) fn here(grid: &Grid) -> Option<Here> {
     (!heads.is_empty()).then_some(Here { grid: *grid, heads })
 }
 
+/// The queries `[batch, heads, queries, size]` of the attention at work, with zeros for heads that are uniform.
+pub(crate) fn queries(query: Tensor<4>, grid: &Grid) -> Tensor<4> {
+    match here(grid) {
+        None => query,
+        Some(here) => here.without(query, |change, _| *change == HeadChange::Uniform),
+    }
+}
+
 impl Here {
     /// `seen`, or everything, without the pairs that are hidden: `[batch or 1, heads, queries, keys]`.
     pub(crate) fn seen(

@@ -473,6 +473,23 @@ fn cross_entropy_without_gradient_and_without_tokens() {
     );
 }
 
+/// Without smoothing, a class that a logit of -∞ rules out costs nothing.
+#[test]
+fn cross_entropy_of_a_class_that_is_ruled_out() {
+    let targets = Tensor::<1, Int>::from_ints([0, 2], &device());
+    let run = || {
+        let logits = random(1, [2, 3]).slice_fill([0..2, 1..2], f32::NEG_INFINITY);
+        let logits = logits.require_grad();
+        let result = cross_entropy(logits.clone(), targets.clone(), 9, 0.0);
+        let slope = logits.grad(&result.loss.clone().backward()).unwrap();
+        [numbers(result.loss), numbers(slope)].concat()
+    };
+    let (fused, plain) = (run(), without_kernels(run));
+    for (fused, plain) in fused.iter().zip(&plain) {
+        assert!((fused - plain).abs() < 1e-6, "{fused} {plain}");
+    }
+}
+
 #[test]
 #[should_panic(expected = "`key` has shape [1, 3, 5], expected [1, 3, 4]")]
 fn a_wrong_shape_is_named() {

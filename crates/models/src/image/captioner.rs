@@ -59,6 +59,7 @@ use burn::{
 use regard_config::{Check, FRACTION, NOT_NEGATIVE, SIZE, config};
 use regard_nn::{
     Attention,
+    attention::Sampled,
     bridge::{self, OutputWeights, sigmoid, sum},
     dropout::{DropoutRng, dropout},
     initialize::Initializer,
@@ -74,7 +75,7 @@ use super::{
     check_images,
 };
 use crate::{
-    attention::{NormalizerConfig, SourceReader, all_steps},
+    attention::{NormalizerConfig, SourceReader},
     batch::TargetBatch,
     error::ModelError,
     generator::{DecoderState, Output, Scored, expect_valid},
@@ -388,7 +389,7 @@ impl Captioner {
         let (readouts, asked): (Vec<Tensor<2>>, Vec<Asked>) = steps.unzip();
         let readout = Tensor::cat(readouts, 0); // [time · batch, m or n]
         let weights = asked.iter().map(|step| step.weights.clone()).collect();
-        let sampled = all_steps(asked.iter().map(|step| step.sampled.clone()));
+        let sampled = Sampled::all_steps(asked.iter().map(|step| step.sampled.clone()));
         Scored {
             readout: dropout(readout, self.config.dropout, noise),
             output: self.output_weights(),

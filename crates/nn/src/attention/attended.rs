@@ -41,12 +41,30 @@ pub struct Top {
 /// What hard attention drew, and what its gradient estimator needs.
 #[derive(Debug, Clone)]
 pub struct Sampled {
-    /// The drawn keys, `[batch, heads, queries]`; -1 where there are none to draw from.
+    /// The drawn keys, `[batch, heads, queries]`, also of rows where the softmax was read in place of the draw
+    /// ([`Estimator::Reinforce`](crate::normalize::Estimator::Reinforce) with `soften`); -1 where there are none to draw from.
     pub keys: Tensor<3, Int>,
-    /// `ln p` of each draw, with gradient into the scores: `[batch, heads, queries]`.
+    /// `ln p` of each draw, with gradient into the scores: `[batch, heads, queries]`; 0 where the softmax was read in its place.
     pub log_probability: Tensor<3>,
     /// `H[α]` of the distribution drawn from, with gradient: `[batch, heads, queries]`.
     pub entropy: Tensor<3>,
+}
+
+impl Sampled {
+    /// What was drawn at all steps of a decoder, each for the queries after those of the step before; `None` if there are no steps, or
+    /// nothing was drawn at one of them.
+    pub fn all_steps(steps: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        let steps: Option<Vec<Self>> = steps.into_iter().collect();
+        let steps = steps.filter(|steps| !steps.is_empty())?;
+        let joined = |of: fn(&Self) -> &Tensor<3>| {
+            Tensor::cat(steps.iter().map(|step| of(step).clone()).collect(), 2)
+        };
+        Some(Self {
+            keys: Tensor::cat(steps.iter().map(|step| step.keys.clone()).collect(), 2),
+            log_probability: joined(|step| &step.log_probability),
+            entropy: joined(|step| &step.entropy),
+        })
+    }
 }
 
 impl Attended {

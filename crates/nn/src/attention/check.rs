@@ -26,6 +26,8 @@ pub(super) struct Problem<'a> {
 const SIZES: &str =
     "query is [batch, heads, queries, size], key and value are [batch, key heads, keys, size]";
 
+const LOCAL_P: &str = "local-p";
+
 impl Attention {
     pub(super) fn problem<'a>(
         &self,
@@ -68,16 +70,9 @@ impl Attention {
         self.check_sizes(&query, &key, prepared)?;
         let dtype = query.dtype();
         check_weights("query", dtype, self)?;
-        for (field, found) in [
-            ("key", Some(as_read(key.dtype(), dtype))),
-            ("value", Some(as_read(value.dtype(), dtype))),
-            ("bias", call.bias.as_ref().map(Tensor::dtype)),
-            ("carried", call.carried.as_ref().map(Tensor::dtype)),
-        ] {
-            check_precision(field, found.unwrap_or(dtype), dtype, "the query")?;
+        for (field, found) in [("key", key.dtype()), ("value", value.dtype())] {
+            check_precision(field, as_read(found, dtype), dtype, "the query")?;
         }
-        self.check_settings(heads, dtype)?;
-        self.check_first_key(&call)?;
         let grid = Grid {
             batch,
             heads,
@@ -90,11 +85,8 @@ impl Attention {
         if let Some(reach) = self.score.reach().filter(|&reach| reach < keys) {
             mask = mask & Mask::reach(reach);
         }
-        mask.check(&grid)?;
-        check_bias(&call, &grid)?;
-        check_alibi(&call, heads)?;
-        check_observe(&call.observe, &grid)?;
-        self.check_carried(&call, &grid)?;
+        self.check_call(&call, &grid, dtype)?;
+        self.check_mask(&mask, &grid)?;
         let mut problem = Problem {
             query,
             key,
@@ -110,22 +102,81 @@ impl Attention {
         Ok(problem)
     }
 
-    /// A score or normaliser that counts source positions needs the source from its beginning.
-    fn check_first_key(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
-        let counts = match self.score.counts_positions() {
-            true => format!("the {} score", self.score.name()),
-            false if self.predictor.is_some() => "local-p".to_owned(),
-            false => return Ok(()),
-        };
-        if call.first_key == 0 {
-            return Ok(());
+    /// Checks what can be checked of a call without its query, key, value and mask: `dtype` is the precision of its query.
+    pub(crate) fn check_call(
+        &self,
+        call: &AttentionOptions<'_>,
+        grid: &Grid,
+        dtype: DType,
+    ) -> Result<(), AttentionError> {
+        for (field, x) in [("bias", &call.bias), ("carried", &call.carried)] {
+            let found = x.as_ref().map_or(dtype, Tensor::dtype);
+            check_precision(field, found, dtype, "the query")?;
         }
-        Err(AttentionError::combination(
-            "first_key",
-            call.first_key,
-            format!("{counts}, which counts from the first position"),
-            "read all keys, such as from `KeyValueCache::growing`",
-        ))
+        self.check_settings(grid.heads, dtype)?;
+        self.check_first_key(call)?;
+        check_bias(call, grid)?;
+        check_alibi(call, grid.heads)?;
+        check_observe(&call.observe, grid)?;
+        self.check_carried(call, grid)
+    }
+
+    /// Checks that `mask`, all that hides keys, fits the sizes and the mechanism.
+    pub(crate) fn check_mask(&self, mask: &Mask, grid: &Grid) -> Result<(), AttentionError> {
+        mask.check(grid)?;
+        match self.going_on().or_else(|| self.counting()) {
+            Some(name) if mask.0.has_documents() => Err(AttentionError::combination(
+                "mask",
+                "one of documents",
+                format!("{name}, which starts at the beginning of a row alone"),
+                "give each document a row of its own",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the numbers of one call are those of several calls, each of which sees the keys so far, as from a cache.
+    pub(crate) fn check_cached(&self) -> Result<(), AttentionError> {
+        let of_length = || self.predictor.is_some().then(|| LOCAL_P.to_owned());
+        match self.going_on().or_else(of_length) {
+            None => Ok(()),
+            Some(name) => Err(AttentionError::combination(
+                "cache",
+                "one of keys and values",
+                format!("{name}, which needs all queries or all keys"),
+                "compute all positions at once with `MultiHead::forward`",
+            )),
+        }
+    }
+
+    /// The part that goes on from query to query, if there is one.
+    fn going_on(&self) -> Option<String> {
+        match (self.score.carried_size(), self.normalize.carries()) {
+            (Some(_), _) => Some(format!("the {} score", self.score.name())),
+            (None, true) => Some(format!("the {} normaliser", self.normalize.name())),
+            (None, false) => None,
+        }
+    }
+
+    /// The part that counts the positions of keys, if there is one.
+    fn counting(&self) -> Option<String> {
+        match self.score.counts_positions() {
+            true => Some(format!("the {} score", self.score.name())),
+            false => self.predictor.is_some().then(|| LOCAL_P.to_owned()),
+        }
+    }
+
+    /// What counts source positions needs the source from its beginning.
+    fn check_first_key(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
+        match self.counting() {
+            Some(counts) if call.first_key > 0 => Err(AttentionError::combination(
+                "first_key",
+                call.first_key,
+                format!("{counts}, which counts from the first position"),
+                "read all keys, such as from `KeyValueCache::growing`",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_sizes(

@@ -3,6 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 
 use super::{Observe, Top};
+use crate::precision::wide;
 
 /// What was observed of the weights of some queries.
 #[derive(Debug, Clone, Default)]
@@ -77,8 +78,11 @@ fn select_rows(x: Tensor<4>, rows: &[usize]) -> Tensor<4> {
 
 /// `-Σ α ln α`, with `0 ln 0 = 0`.
 fn entropy(weights: Tensor<4>) -> Tensor<3> {
+    let dtype = weights.dtype();
+    let weights = weights.cast(wide(dtype));
     let logarithms = weights.clone().clamp_min(f32::MIN_POSITIVE).log();
-    (weights * logarithms).sum_dim(3).squeeze_dim::<3>(3).neg()
+    let sums = (weights * logarithms).sum_dim(3).squeeze_dim::<3>(3);
+    sums.neg().cast(dtype)
 }
 
 /// Sorted on the host, as Burn's sort does not promise an order of equal weights. NaN comes before all numbers, so that

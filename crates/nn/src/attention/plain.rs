@@ -57,10 +57,10 @@ impl Problem<'_> {
 
     /// The scores that go into the normaliser.
     pub(super) fn scores(mut self, attention: &Attention) -> Result<Tensor<4>, AttentionError> {
+        self.widen();
         if self.is_empty() {
             return Ok(self.zeros(self.sizes()));
         }
-        self.widen();
         let seen = self.seen(attention)?;
         Ok(self.score(attention, &seen.tensor, None).0)
     }
@@ -162,6 +162,7 @@ impl Problem<'_> {
 
     /// The result of an empty call: zeros, where the outputs have numbers at all.
     pub(super) fn nothing(mut self, attention: &Attention) -> Attended {
+        self.widen();
         let [batch, heads, queries, _] = self.sizes();
         let mut context = self.zeros([batch, heads, queries, self.value.dims()[3]]);
         if let Some(bias) = &self.call.bias {

@@ -199,6 +199,8 @@ impl KernelPlan {
                 no(sink, Unserved::Normalizer(normalize.name()))?;
                 no(drops, Unserved::Around("dropout on the weights"))?;
                 no(asked.alibi, Unserved::Around("ALiBi"))?;
+                // One that does not fit is refused by the plain path.
+                no(asked.mask.check(asked.grid).is_err(), Unserved::CardMask)?;
                 let mask = asked.mask.for_kernel(asked.grid, None);
                 no(!mask.is_band(), Unserved::CardMask)?;
                 // What a card takes along an axis of a launch.
@@ -299,5 +301,38 @@ impl Attention {
             between: false,
         };
         KernelPlan::of(self, call, asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_that_does_not_fit_a_card_is_left_to_the_plain_path() {
+        let grid = Grid {
+            batch: 2,
+            heads: 1,
+            queries: 3,
+            keys: 3,
+            ..Grid::default()
+        };
+        let plan = |mask: &Mask| {
+            let asked = Asked {
+                tensors: false,
+                card: true,
+                sizes: [4, 4],
+                mask,
+                grid: &grid,
+                alibi: false,
+                between: false,
+            };
+            let attention = Attention::new(Score::dot());
+            KernelPlan::of(&attention, &AttentionOptions::default(), asked)
+        };
+        assert_eq!(plan(&Mask::causal()), Ok(KernelPlan::Card { scale: 1.0 }));
+        for unfit in [Mask::document(&[vec![0]]), Mask::prefix(&[])] {
+            assert_eq!(plan(&unfit), Err(Unserved::CardMask));
+        }
     }
 }

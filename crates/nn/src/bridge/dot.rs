@@ -59,8 +59,11 @@ pub(crate) fn dot_attention(
     options: DotOptions,
     observe: &Observe,
 ) -> (Tensor<4>, Tensor<3>, Observed) {
+    // The kernel for one query reads keys and values of one type.
+    let one_type = inputs.key.dtype() == inputs.value.dtype();
+    let one_query = inputs.query.dims()[2] == 1;
     let operation = Dot {
-        decodes: options.dropout.is_none() && inputs.query.dims()[2] == 1 && !inputs.record(),
+        decodes: one_query && one_type && options.dropout.is_none() && !inputs.record(),
         options: Arc::new(options),
         has_bias: inputs.bias.is_some(),
         has_sink: inputs.sink.is_some(),

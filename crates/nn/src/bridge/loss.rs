@@ -157,10 +157,16 @@ fn plain(
     let index = targets.mask_fill(ignored.clone(), 0).reshape([rows, 1]);
     let log_p = log_softmax(logits, 1);
     let nll = -log_p.clone().gather(1, index).reshape([rows]);
-    let uniform = -log_p.sum_dim(1).reshape([rows]) / classes as f32;
     let nll = nll.mask_fill(ignored.clone(), 0.0);
-    let uniform = uniform.mask_fill(ignored, 0.0);
-    let loss = sum(nll.clone() * (1.0 - smoothing) + uniform * smoothing) * scale;
+    // Without smoothing, a logit of -∞ would add ∞ · 0.
+    let smoothed = match smoothing > 0.0 {
+        false => nll.clone(),
+        true => {
+            let uniform = -log_p.sum_dim(1).reshape([rows]) / classes as f32;
+            nll.clone() * (1.0 - smoothing) + uniform.mask_fill(ignored, 0.0) * smoothing
+        }
+    };
+    let loss = sum(smoothed) * scale;
     let nll = nll.detach().into_data().iter::<f64>().sum();
     CrossEntropy { loss, nll, tokens }
 }

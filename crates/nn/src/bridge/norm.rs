@@ -14,6 +14,7 @@ use super::{
     layout::{owned, storage},
     memory,
 };
+use crate::precision::wide;
 
 /// Normalises `x [.., width]` over its last dimension, then multiplies by `weight [width]` and adds `bias [width]`.
 /// Fused for `f32` on the Flex backend, plain operations elsewhere.
@@ -53,12 +54,15 @@ pub fn norm_plain<const D: usize>(
     bias: Option<Tensor<1>>,
     epsilon: f64,
 ) -> Tensor<D> {
+    let dtype = x.dtype();
+    // Squares overflow in f16 from 256 on, and an epsilon rounds to 0.
+    let x = x.cast(wide(dtype));
     let x = match kind {
         Kind::Layer => x.clone() - x.mean_dim(D - 1),
         Kind::RootMeanSquare => x,
     };
     let square = x.clone().powi_scalar(2).mean_dim(D - 1);
-    let normal = x / (square + epsilon).sqrt();
+    let normal = (x / (square + epsilon).sqrt()).cast(dtype);
     let scaled = normal * weight.unsqueeze::<D>();
     match bias {
         Some(bias) => scaled + bias.unsqueeze::<D>(),

@@ -1,7 +1,7 @@
 //! Checks of an example before it is computed, as far as its modules do not check: every message names the field, what was
 //! found and expected.
 
-use super::{Example, ExplainError, Scorer};
+use super::{Example, ExplainError, Normalizer, Scorer};
 use crate::{AttentionError, mask::Locality};
 
 /// The most vectors on a side: larger tables would not be readable.
@@ -257,6 +257,13 @@ fn normalizer(example: &Example) -> Result<(), ExplainError> {
             "previous",
             format!("{previous:?}"),
             "weights of at least 0 that sum to at most 1",
+            advice,
+        )?;
+        ensure(
+            example.normalizer != Normalizer::Addressing || sum > 0.0,
+            "previous",
+            format!("{previous:?}"),
+            "weights of which one is above 0",
             advice,
         )?;
     }

@@ -17,6 +17,7 @@ use crate::{
     },
     bridge::{self, ProjectedInputs, reshaped},
     cache::KeyValueCache,
+    changed,
     mask::{Grid, Mask},
     normalize::hide,
     position::{Alibi, Position, Positions, Relative},
@@ -228,8 +229,10 @@ impl MultiHead {
     /// covers the keys that [`KeyValueCache::append`] returns: [`KeyValueCache::visible`] of the past and the new ones.
     ///
     /// # Errors
-    /// As [`MultiHead::forward`]; if `x` is of another batch than the cache, or if a mask needs a global position
-    /// ([`Mask::global`]) that a rolling cache has dropped. After an error in `call` the cache may hold the new tokens.
+    /// As [`MultiHead::forward`]; if `x` is of another batch than the cache; if a mask needs a global position
+    /// ([`Mask::global`]) that a rolling cache has dropped; if the attention goes on from query to query (monotonic, NTM addressing,
+    /// the Gaussian window) or depends on the number of all keys (local-p). The cache is then as it was, but for the error that no
+    /// kernel serves the call ([`Path::Fused`](crate::Path::Fused)), after which it holds the new tokens.
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
@@ -237,12 +240,12 @@ impl MultiHead {
         mut call: AttentionOptions<'_>,
     ) -> Result<MultiHeadOutput, AttentionError> {
         self.expect_self(&x)?;
-        let [batch, new, _] = x.dims();
+        self.attention.check_cached()?;
         let first = cache.next_position();
-        let queries = first..first + new;
+        let queries = first..first + x.dims()[1];
         call.first_query = first;
         call.first_key = first - cache.visible();
-        self.check_dropped(batch, new, &call, cache)?;
+        self.check_before_append(&x, &call, cache)?;
         let (query, source) = self.projection.all(x.clone(), &self.sizes);
         let query = self.placed_query(query, first)?;
         let source = self.placed_source(source, first)?;
@@ -265,24 +268,20 @@ impl MultiHead {
         self.read(x, query, source, Some(positions), call)
     }
 
-    /// Checks that the masks need no global position that `cache` has dropped.
-    fn check_dropped(
+    /// Checks `call` for the new tokens `x`, so that no error is found after they have been appended to `cache`; and that the masks
+    /// need no global position that it has dropped.
+    fn check_before_append(
         &self,
-        batch: usize,
-        new: usize,
+        x: &Tensor<3>,
         call: &AttentionOptions<'_>,
         cache: &KeyValueCache,
     ) -> Result<(), AttentionError> {
-        let grid = Grid {
-            batch,
-            heads: self.heads(),
-            queries: new,
-            keys: cache.visible() + new,
-            first_query: call.first_query,
-            first_key: call.first_key,
-        };
+        let [batch, new, _] = x.dims();
+        let grid = self.grid_of([batch, new, cache.visible() + new], call);
+        self.check_call(call)?;
+        self.attention.check_call(call, &grid, x.dtype())?;
         let mask = self.attention.mask().clone() & call.mask.clone();
-        mask.check(&grid)?;
+        self.attention.check_mask(&mask, &grid)?;
         match mask.lost_global(&grid) {
             None => Ok(()),
             Some(position) => Err(AttentionError::combination(
@@ -292,6 +291,27 @@ impl MultiHead {
                 "keep all positions with `KeyValueCache::growing`",
             )),
         }
+    }
+
+    /// Checks that the layer can do what `call` asks for.
+    fn check_call(&self, call: &AttentionOptions<'_>) -> Result<(), AttentionError> {
+        if call.alibi.is_some() && self.alibi().is_some() {
+            return Err(AttentionError::combination(
+                "alibi",
+                "that of the call",
+                "a layer whose position is ALiBi",
+                "leave it out of the call, or make the layer with `PositionConfig::None`",
+            ));
+        }
+        if self.talking_heads.is_some() && call.observe == Observe::Entropy {
+            return Err(AttentionError::combination(
+                "observe",
+                "Entropy",
+                "talking heads",
+                "mixed weights are no distribution; ask for the weights",
+            ));
+        }
+        Ok(())
     }
 
     /// Projections and attention as one operation, if a kernel serves all that this layer does.
@@ -387,31 +407,29 @@ impl MultiHead {
     ) -> Result<MultiHeadOutput, AttentionError> {
         report("queries", || query.clone());
         report("values", || source.values.clone());
+        self.check_call(&call)?;
         // Rebound with a shorter lifetime, so that it may borrow from the layer.
         let mut call: AttentionOptions<'_> = call;
         let mut values = None;
         let positions = positions.filter(|positions| !positions.dims().contains(&0));
         if let (Some(position), Some(positions)) = (&self.position, positions) {
             if let Position::Alibi(alibi) = position {
-                if call.alibi.is_some() {
-                    return Err(AttentionError::combination(
-                        "alibi",
-                        "that of the call",
-                        "a layer whose position is ALiBi",
-                        "leave it out of the call, or make the layer with `PositionConfig::None`",
-                    ));
-                }
                 call.alibi = Some(alibi);
-            } else if let Some(bias) = position.bias(&query, &positions, self.scale())? {
-                call.bias = Some(match call.bias.take() {
-                    Some(own) => {
-                        let [batch, heads, queries, _] = query.dims();
-                        expect_bias(&own, [batch, heads, queries, source.length()])?;
-                        check_precision("bias", own.dtype(), bias.dtype(), "the query")?;
-                        own + bias
-                    }
-                    None => bias,
-                });
+            } else {
+                let [batch, heads, queries, _] = query.dims();
+                let keys = source.length();
+                let grid = self.grid_of([batch, queries, keys], &call);
+                let asked = changed::queries(query.clone(), &grid);
+                if let Some(bias) = position.bias(&asked, &positions, self.scale())? {
+                    call.bias = Some(match call.bias.take() {
+                        Some(own) => {
+                            expect_bias(&own, [batch, heads, queries, keys])?;
+                            check_precision("bias", own.dtype(), bias.dtype(), "the query")?;
+                            own + bias
+                        }
+                        None => bias,
+                    });
+                }
             }
             values = position.values().map(|relative| (relative, positions));
         }
@@ -419,14 +437,6 @@ impl MultiHead {
             self.attention
                 .forward_with(query, source.keys, source.values, call)?
         } else {
-            if self.talking_heads.is_some() && call.observe == Observe::Entropy {
-                return Err(AttentionError::combination(
-                    "observe",
-                    "Entropy",
-                    "talking heads",
-                    "mixed weights are no distribution; ask for the weights",
-                ));
-            }
             let between = OwnWords {
                 talking_heads: self.talking_heads.as_ref(),
                 values,
@@ -468,11 +478,15 @@ impl MultiHead {
     /// The sizes of a call in which `x` reads itself or a source.
     fn grid(&self, x: &Tensor<3>, source: Option<&Tensor<3>>, call: &AttentionOptions<'_>) -> Grid {
         let [batch, queries, _] = x.dims();
+        self.grid_of([batch, queries, source.unwrap_or(x).dims()[1]], call)
+    }
+
+    fn grid_of(&self, [batch, queries, keys]: [usize; 3], call: &AttentionOptions<'_>) -> Grid {
         Grid {
             batch,
             heads: self.sizes.heads,
             queries,
-            keys: source.unwrap_or(x).dims()[1],
+            keys,
             first_query: call.first_query,
             first_key: call.first_key,
         }

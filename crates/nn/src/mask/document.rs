@@ -1,7 +1,8 @@
 //! Documents packed into one row: a query sees the keys of its own document.
 //!
 //! `i` sees `j` when `document(i) = document(j)`. With [`Mask::causal`], each document is processed as if it were alone;
-//! no padding is computed.
+//! no padding is computed. Mechanisms that go on from query to query (monotonic, NTM addressing, the Gaussian window) or count
+//! positions from the beginning of a row (location, local-p) would not do so, and refuse it.
 //!
 //! Use it to train on texts of very different lengths. Not where documents should see each other. Cost: a number for
 //! each position; a kernel skips tiles without a common document.

@@ -61,21 +61,29 @@ pub enum Locality {
 impl Locality {
     /// The locality of an attention with `predictor` and `mask`.
     pub(crate) fn of(predictor: &Option<PositionPredictor>, mask: &Mask) -> Self {
-        match (predictor, &mask.0) {
-            (Some(predictor), _) => Self::Predictive {
-                half_width: predictor.half_width(),
-            },
-            (
-                None,
-                Rule::Local(Centres {
-                    half_width,
-                    predicted: None,
-                }),
-            ) => Self::Monotonic {
-                half_width: *half_width,
-            },
-            _ => Self::Global,
+        if let Some(predictor) = predictor {
+            let half_width = predictor.half_width();
+            return Self::Predictive { half_width };
         }
+        match monotonic(&mask.0) {
+            Some(half_width) => Self::Monotonic { half_width },
+            None => Self::Global,
+        }
+    }
+}
+
+/// `D` of local-m, where `rule` is local-m or joins it with other rules.
+fn monotonic(rule: &Rule) -> Option<usize> {
+    match rule {
+        Rule::Local(Centres {
+            half_width,
+            predicted: None,
+        }) => Some(*half_width),
+        Rule::And(a, b) => match (monotonic(a), monotonic(b)) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        },
+        _ => None,
     }
 }
 

@@ -383,6 +383,16 @@ impl Rule {
         }
     }
 
+    /// Whether it tells documents of one row apart.
+    pub(crate) fn has_documents(&self) -> bool {
+        match self {
+            Self::Documents(_) => true,
+            Self::And(a, b) | Self::Or(a, b) => a.has_documents() || b.has_documents(),
+            Self::Not(a) => a.has_documents(),
+            _ => false,
+        }
+    }
+
     /// The paddings that hide keys whatever else the rule says.
     fn paddings<'a>(&'a self, paddings: &mut Vec<&'a PaddingMask>) {
         match self {

@@ -24,10 +24,13 @@ impl Mask {
         })
     }
 
-    /// The same for batch row 0 and head 0 of `grid`.
+    /// The same for batch row 0 and head 0 of `grid`; if there are none, it says so.
     pub fn picture_of(&self, grid: &Grid) -> String {
         if let Err(error) = self.check(grid) {
             return format!("{error}\n");
+        }
+        if grid.batch == 0 || grid.heads == 0 {
+            return "a mask of no sentences or no heads\n".to_owned();
         }
         let mut picture = String::new();
         for query in 0..grid.queries {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! `g`, `s` and `γ` come from the query (the controller's output). The keys that a query may see stand in a circle, and `i` and
-//! `j` count these alone: hidden keys, padding among them, have no influence. Before the first query all weight is on the first
-//! key that it sees. The weights go on from query to query; step by step they pass through [`crate::Attended::carried`].
+//! `j` count these alone: hidden keys, padding among them, have no influence. Before the first query that sees a key, all weight is on
+//! the first key that it sees; a query that sees nothing is passed over. The weights go on from query to query; step by step they pass
+//! through [`crate::Attended::carried`].
 //!
 //! Use it where a model must find entries by similarity and then move on from there (copying, sorting). For
 //! translation, content alone is enough.
@@ -66,8 +67,8 @@ impl Addressing {
     }
 
     /// Weights of scores `[batch, heads, queries, keys]`, whose consecutive queries are
-    /// `[batch, heads, queries, query size]`. `before` are the weights of the query before the first,
-    /// `[batch, heads, 1, keys]`.
+    /// `[batch, heads, queries, query size]`. `before` are the weights of the last query that saw a key,
+    /// `[batch, heads, 1, keys]`; zeros, or `None`, where none has.
     pub fn forward(
         &self,
         scores: Tensor<4>,
@@ -87,9 +88,10 @@ impl Addressing {
         let gate = sigmoid(apply(&self.gate, query.clone()));
         let shift = activation::softmax(apply(&self.shift, query.clone()), 3);
         let sharpening = activation::softplus(apply(&self.sharpening, query), 1.0) + 1.0;
-        let mut before = before;
+        // Zeros where no query has seen a key yet.
+        let mut before = before.unwrap_or_else(|| content.clone().narrow(2, 0, 1).zeros_like());
         let mut rows = Vec::with_capacity(queries);
-        let mut circle = None;
+        let (mut circle, mut start) = (None, None);
         for t in 0..queries {
             let at = |x: &Tensor<4>| x.clone().narrow(2, t, 1);
             let (gate, content, shift) = (at(&gate), at(&content), at(&shift));
@@ -98,18 +100,22 @@ impl Addressing {
                 && (t == 0 || seen.as_ref().is_some_and(|seen| seen.dims()[2] > 1))
             {
                 circle = Some(Circle::new(seen_now, content.dims()));
+                start = None;
             }
-            let previous = before.take().unwrap_or_else(|| first(&content, &circle));
+            let unbegun = before.clone().sum_dim(3).equal_elem(0.0);
+            let unbegun = spread(unbegun, content.dims());
+            let start = start.get_or_insert_with(|| first(&content, &circle));
+            let previous = before.clone().mask_where(unbegun, start.clone());
             let mixed = gate.clone() * content + (gate.neg() + 1.0) * previous;
             report("interpolated", || mixed.clone());
             let shifted = super::hide(convolve(mixed, shift, &circle), &seen_now);
             report("shifted", || shifted.clone());
             let weights = sharpen(shifted, at(&sharpening));
             rows.push(weights.clone());
-            before = Some(weights);
+            before = super::carry_on(before, weights, &seen_now);
         }
         Normalized {
-            carried: before,
+            carried: Some(before),
             ..Normalized::new(Tensor::cat(rows, 2))
         }
     }

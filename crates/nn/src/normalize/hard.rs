@@ -38,7 +38,7 @@ use burn::{
 use super::{NormalizeFunction, NormalizeOptions, Normalized, softmax::Parts};
 use crate::{
     attention::{AttentionError, Sampled, check_divisor},
-    bridge::zeros_of,
+    bridge::{spread, zeros_of},
     dropout::DropoutRng,
 };
 
@@ -118,10 +118,11 @@ impl HardSample {
         }
         let device = scores.device();
         let dtype = scores.dtype();
-        let mut soften = None;
+        let mut softened = None; // where α itself is read, [batch, 1, 1, 1]
         let gumbel = noise.and_then(|noise| {
             if let Estimator::Reinforce { soften: true } = self.estimator {
-                soften = noise.uniform([shape[0], 1, 1, 1], &device);
+                let uniform = noise.uniform([shape[0], 1, 1, 1], &device);
+                softened = uniform.map(|uniform| uniform.lower_elem(0.5));
             }
             let uniform = noise.uniform(shape, &device)?; // at lower precision it could round to 1
             Some(uniform.log().neg().log().neg().cast(dtype)) // -ln(-ln u)
@@ -137,6 +138,19 @@ impl HardSample {
         let log_probabilities = super::hide(scores - soft.lse(), &seen); // 0 where unseen
         let soft = soft.weights();
         let log_probability = log_probabilities.clone().gather(3, drawn.clone());
+        let rows = log_probability.dims();
+        // A draw that is not read has no part in the result: its reward would be noise.
+        let log_probability = match &softened {
+            None => log_probability,
+            Some(softened) => log_probability.mask_fill(softened.clone().expand(rows), 0.0),
+        };
+        let keys = match &seen {
+            None => drawn.clone(),
+            Some(seen) => {
+                let blind = spread(seen.clone().any_dim(3).bool_not(), rows);
+                drawn.clone().mask_fill(blind, -1)
+            }
+        };
         let entropy = (soft.clone() * log_probabilities).sum_dim(3).neg();
         let straight = |soft: Tensor<4>| hard.clone() + soft.clone() - soft.detach();
         let weights = match self.estimator {
@@ -147,17 +161,14 @@ impl HardSample {
                 let scores = (perturbed - best) * (1.0 / temperature);
                 straight(super::masked_softmax(scores, seen))
             }
-            Estimator::Reinforce { .. } => match soften {
+            Estimator::Reinforce { .. } => match softened {
                 None => hard,
-                Some(soften) => {
-                    let soften = soften.lower_elem(0.5).expand(shape);
-                    hard.mask_where(soften, soft)
-                }
+                Some(softened) => hard.mask_where(softened.expand(shape), soft),
             },
         };
         Normalized {
             sampled: Some(Sampled {
-                keys: drawn.squeeze_dim(3),
+                keys: keys.squeeze_dim(3),
                 log_probability: log_probability.squeeze_dim(3),
                 entropy: entropy.squeeze_dim(3),
             }),

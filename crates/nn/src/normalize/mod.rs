@@ -98,7 +98,7 @@ pub trait NormalizeFunction: Debug + Send + Sync {
         None
     }
 
-    /// Whether it continues from the weights of the previous query, `[batch, heads, 1, keys]`.
+    /// Whether it continues from the weights of the previous query that saw a key, `[batch, heads, 1, keys]`.
     fn carries(&self) -> bool {
         false
     }
@@ -195,7 +195,7 @@ pub struct Normalized {
     pub log_sink: Option<Tensor<3>>,
     /// What hard attention drew.
     pub sampled: Option<Sampled>,
-    /// The last query's weights, for normalisers that continue from them: `[batch, heads, 1, keys]`.
+    /// The weights of the last query that saw a key, for normalisers that continue from them: `[batch, heads, 1, keys]`.
     pub carried: Option<Tensor<4>>,
 }
 
@@ -284,6 +284,22 @@ fn seen_by(query: usize, seen: &Option<Tensor<4, Bool>>) -> Option<Tensor<4, Boo
         1 => seen.clone(),
         _ => seen.clone().narrow(2, query, 1),
     })
+}
+
+/// What a query leaves to the next one: its `weights`, or what was left to it, `before`, where it sees nothing. All are
+/// `[batch, heads, 1, keys]`.
+fn carry_on(
+    before: Tensor<4>,
+    weights: Tensor<4>,
+    seen_by_it: &Option<Tensor<4, Bool>>,
+) -> Tensor<4> {
+    match seen_by_it {
+        None => weights,
+        Some(seen) => {
+            let shape = weights.dims();
+            before.mask_where(spread(seen.clone().any_dim(3), shape), weights)
+        }
+    }
 }
 
 /// `x` with zeros where a key may not be seen.

@@ -8,7 +8,8 @@
 //! q_i = (1 - p_{i-1}) q_{i-1} + α_{prev,i}        α_i = p_i q_i
 //! ```
 //!
-//! At the start all weight is on the first key. A row sums to at most 1: the reader may run past the end. Two forms
+//! At the start all weight is on the first key. A query that sees nothing is passed over: its weights are 0, and the next one continues
+//! from where the one before it stopped. A row sums to at most 1: the reader may run past the end. Two forms
 //! compute the same weights ([`Form`]): recursive, exact, key by key; and parallel, from cumulative sums and products,
 //! `α = p · c · cumsum(α_prev / c)`, `c_i = Π_{j<i} (1 - p_j)`, with `c` cut at 1e-10 as the authors do. A hard reader
 //! stops at the first `p_j >= ½`: linear time, online.
@@ -129,12 +130,14 @@ impl Monotonic {
         for query in 0..queries {
             let stop = stop.clone().narrow(2, query, 1);
             let weights = match self.form {
-                Form::Parallel => parallel(stop, before),
-                Form::Recursive | Form::Hard => recursive(stop, before),
+                Form::Parallel => parallel(stop, before.clone()),
+                Form::Recursive | Form::Hard => recursive(stop, before.clone()),
             };
+            let seen_now = super::seen_by(query, &seen);
             // 0 even where an earlier key, which is seen, is NaN.
-            before = super::hide(weights, &super::seen_by(query, &seen));
-            rows.push(before.clone());
+            let weights = super::hide(weights, &seen_now);
+            rows.push(weights.clone());
+            before = super::carry_on(before, weights, &seen_now);
         }
         Normalized {
             carried: Some(before),

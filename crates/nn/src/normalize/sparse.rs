@@ -30,6 +30,7 @@ use burn::{
 };
 
 use super::{NormalizeFunction, NormalizeOptions, Normalized, softmax::lowest};
+use crate::precision::wide;
 
 /// `max(s_i - τ, 0)`.
 #[derive(Module, Debug, Default)]
@@ -45,6 +46,7 @@ impl Sparsemax {
         if scores.dims().contains(&0) {
             return Normalized::new(scores);
         }
+        let dtype = scores.dtype();
         let (scores, unseen) = lowered(scores, seen);
         // k is in the support of the sorted scores while 1 + k z_(k) > Σ_{j <= k} z_(j).
         let sorted = scores.clone().detach().sort_descending(3);
@@ -53,7 +55,8 @@ impl Sparsemax {
         let support = of_support(&scores, sorted, inside);
         let size = support.clone().sum_dim(3);
         let threshold = ((scores.clone() * support.clone()).sum_dim(3) - 1.0) / size;
-        Normalized::new(hide((scores - threshold) * support, unseen))
+        let weights = ((scores - threshold) * support).cast(dtype);
+        Normalized::new(hide(weights, unseen))
     }
 }
 
@@ -63,6 +66,7 @@ impl Entmax15 {
         if scores.dims().contains(&0) {
             return Normalized::new(scores);
         }
+        let dtype = scores.dtype();
         let (scores, unseen) = lowered(scores, seen);
         let scores = scores * 0.5;
         // Of the k largest, τ_k = mean - √((1 - k variance) / k); k is in the support while τ_k <= z_(k).
@@ -81,17 +85,19 @@ impl Entmax15 {
         // With the exact support, the variance leaves a positive rest; rounding could make it 0.
         let rest = ((spread.neg() + 1.0) / size).clamp_min(f32::MIN_POSITIVE);
         let threshold = mean - rest.sqrt();
-        let weights = ((scores - threshold) * support).powi_scalar(2);
+        let weights = ((scores - threshold) * support).powi_scalar(2).cast(dtype);
         Normalized::new(hide(weights, unseen))
     }
 }
 
 /// Scores shifted to a maximum of 0 and bounded far below what could get weight, so that squares and sums stay
-/// finite; and the hidden keys.
+/// finite; and the hidden keys. In a precision in which many keys can be counted: above 256 keys, `bf16` skips numbers.
 fn lowered(
     scores: Tensor<4>,
     seen: Option<Tensor<4, Bool>>,
 ) -> (Tensor<4>, Option<Tensor<4, Bool>>) {
+    let dtype = wide(scores.dtype());
+    let scores = scores.cast(dtype);
     let unseen = seen.map(|seen| seen.bool_not().expand(scores.dims()));
     let scores = match &unseen {
         None => scores,

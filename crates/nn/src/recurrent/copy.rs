@@ -8,8 +8,9 @@
 //!
 //! The sum runs over the source positions that hold `w`, so that a word of the source that is not in the vocabulary has
 //! a probability too: such words get numbers after those of the vocabulary, for each sentence (the *extended*
-//! vocabulary). **Use it** for names, numbers and quotations. Not where source and target share no words. Cost: one
-//! `[batch, extended]` per step.
+//! vocabulary). The weights learn where to copy from by this sum: they need their gradient, which a decoder keeps if
+//! [asked to](super::AttentiveDecoder::with_differentiable_weights). **Use it** for names, numbers and quotations. Not where
+//! source and target share no words. Cost: one `[batch, extended]` per step.
 //!
 //! ```
 //! use burn::tensor::{Device, Int, Tensor};
@@ -107,7 +108,7 @@ impl PointerGenerator {
     }
 
     /// The final distribution `[rows, extended]` from that of the `vocabulary [rows, words]`, the
-    /// attention `weights [rows, positions]`, the number of the word at every `source` position
+    /// attention `weights [rows, positions]` with their gradient, the number of the word at every `source` position
     /// (`[rows, positions]`, below `extended`; at padding any such number) and `p_gen [rows]`.
     ///
     /// # Errors

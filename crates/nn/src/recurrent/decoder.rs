@@ -12,7 +12,9 @@
 //! better depends on the data; without input feeding, the second can attend at all steps at once (see
 //! `regard_models::Luong`, which also has both wirings fused for LSTMs and GRUs).
 //!
-//! With [`Coverage`], which the additive scores support, the decoder sums up its past attention. State that
+//! With [`Coverage`], which the additive scores support, the decoder sums up its past attention. Where weights are used in a loss, as
+//! by a [`PointerGenerator`](super::PointerGenerator), they need their gradient
+//! ([`AttentiveDecoder::with_differentiable_weights`]). State that
 //! the attention carries from step to step (monotonic, NTM addressing, the Gaussian window) is passed on.
 //! Cost of a step: the cell's, and one read of the memory.
 //!
@@ -52,10 +54,11 @@ use burn::{
 use super::{Coverage, RecurrentCell, at, check_shape};
 use crate::{
     Attention, AttentionError, AttentionOptions, Memory, Observe,
+    attention::Sampled,
     bridge::{apply, with_axis, zeros_of},
     dropout::DropoutRng,
     initialize::Initializer,
-    precision::check_weights,
+    precision::{as_read, check_precision, check_weights},
     score::Score,
 };
 
@@ -86,6 +89,8 @@ pub struct AttentiveDecoder<C: Module> {
     wiring: Wiring,
     #[module(skip)]
     context_size: usize,
+    #[module(skip)]
+    differentiable_weights: bool,
 }
 
 /// What the decoder carries from step to step.
@@ -110,10 +115,13 @@ pub struct AttentiveStep {
     pub output: Tensor<2>,
     /// `c_t`, `[batch, context size]`.
     pub context: Tensor<2>,
-    /// `[batch, positions]`; with gradient only under coverage.
+    /// `[batch, positions]`; with gradient under coverage and after
+    /// [`with_differentiable_weights`](AttentiveDecoder::with_differentiable_weights).
     pub weights: Tensor<2>,
     /// `Σ_i min(a_i, c_i)`, `[batch]`: with coverage.
     pub coverage_loss: Option<Tensor<1>>,
+    /// What hard attention drew, `[batch, 1, 1]`, for [`Reinforce`](crate::normalize::Reinforce).
+    pub sampled: Option<Sampled>,
 }
 
 /// The results for a whole target.
@@ -123,10 +131,12 @@ pub struct AttentiveOutput<S> {
     pub output: Tensor<3>,
     /// `c_t`, `[time, batch, context size]`.
     pub context: Tensor<3>,
-    /// `[batch, time, positions]`; with gradient only under coverage.
+    /// `[batch, time, positions]`; with gradient as [`AttentiveStep::weights`].
     pub weights: Tensor<3>,
     /// `Σ_i min(a_i, c_i)`, `[time, batch]`: with coverage.
     pub coverage_loss: Option<Tensor<2>>,
+    /// What hard attention drew, `[batch, 1, time]`, for [`Reinforce`](crate::normalize::Reinforce); `None` without sentences.
+    pub sampled: Option<Sampled>,
     /// The state after the last step.
     pub state: AttentiveState<S>,
 }
@@ -150,6 +160,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             coverage: None,
             wiring: Wiring::Previous,
             context_size,
+            differentiable_weights: false,
         })
     }
 
@@ -176,6 +187,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             coverage: None,
             wiring: Wiring::Current { input_feeding },
             context_size,
+            differentiable_weights: false,
         })
     }
 
@@ -200,6 +212,16 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             coverage: Some(Coverage::new(size, initializer)),
             ..self
         })
+    }
+
+    /// The same decoder, whose weights keep their gradient, as a loss on them needs ([`PointerGenerator::mix`]). Takes the plain path.
+    ///
+    /// [`PointerGenerator::mix`]: super::PointerGenerator::mix
+    pub fn with_differentiable_weights(self) -> Self {
+        Self {
+            differentiable_weights: true,
+            ..self
+        }
     }
 
     /// How cell and attention are wired.
@@ -230,12 +252,15 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// The state before the first step over `memory`, from a state of the cell (an encoder's last, say).
     pub fn start_from(&self, cell: C::State, memory: &Memory) -> AttentiveState<C::State> {
         let [batch, positions, _] = memory.values.dims();
-        let (device, dtype) = (memory.values.device(), memory.values.dtype());
-        let zeros = |size: usize| Tensor::zeros([batch, size], (&device, dtype));
+        let device = memory.values.device();
+        // In the precision of the weights: the memory may be stored in half of it.
+        let zeros = |size: usize, dtype: DType| Tensor::zeros([batch, size], (&device, dtype));
+        let fed = self.combine.as_ref().filter(|_| self.input_feeding());
+        let seen = self.coverage.as_ref();
         AttentiveState {
             cell,
-            attentional: self.input_feeding().then(|| zeros(self.cell.hidden_size())),
-            seen: self.coverage.is_some().then(|| zeros(positions)),
+            attentional: fed.map(|combine| zeros(self.cell.hidden_size(), combine.weight.dtype())),
+            seen: seen.map(|coverage| zeros(positions, coverage.weight.dtype())),
             carried: None,
             step: 0,
         }
@@ -255,6 +280,8 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         let meaning = "[context size of the decoder]";
         check_shape("memory.values", [value], [self.context_size], meaning)?;
         check_weights("x", dtype, self)?;
+        let stored = as_read(memory.values.dtype(), dtype);
+        check_precision("memory.values", stored, dtype, "the input")?;
         self.cell.check(&state.cell, batch)?;
         let fed = self
             .input_feeding()
@@ -264,10 +291,11 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             ("state.attentional", &state.attentional, fed),
             ("state.seen", &state.seen, seen),
         ] {
-            let found = found.as_ref().map(Tensor::dims);
             match (found, expected) {
                 (Some(found), Some(expected)) => {
-                    check_shape(field, found, expected, "as the memory and the cell have")?;
+                    let meaning = "as the memory and the cell have";
+                    check_shape(field, found.dims(), expected, meaning)?;
+                    check_precision(field, found.dtype(), dtype, "the input")?;
                 }
                 (None, None) => {}
                 _ => {
@@ -294,7 +322,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
     /// One step with the input `x [batch, input size]`.
     ///
     /// # Errors
-    /// An input, state or memory of another size or batch.
+    /// An input, state or memory of another size, batch or precision.
     pub fn step(
         &self,
         x: Tensor<2>,
@@ -315,11 +343,15 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
                 .first_query(step)
                 .carried(carried)
                 .noise(noise);
+            let call = match self.differentiable_weights || self.coverage.is_some() {
+                true => call.differentiable(),
+                false => call,
+            };
             let query = query.unsqueeze_dim::<3>(1); // [batch, 1, n]
             match (&self.coverage, &seen) {
                 (Some(coverage), Some(seen)) => {
                     let memory = coverage.apply(memory, seen.clone())?;
-                    self.attention.read(query, &memory, call.differentiable())
+                    self.attention.read(query, &memory, call)
                 }
                 _ => self.attention.read(query, memory, call),
             }
@@ -358,6 +390,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             context: reading.context.squeeze_dim(1),
             coverage_loss: seen.map(|seen| Coverage::loss(weights.clone(), seen)),
             weights,
+            sampled: reading.sampled,
         };
         Ok((step, state))
     }
@@ -390,13 +423,14 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             let options = (&x.device(), x.dtype());
             let output = Tensor::zeros([time, 0, self.cell.hidden_size()], options);
             return Ok(AttentiveOutput {
-                output: zeros_of(zeros_of(output, &x), &memory.values),
+                output: zeros_of(zeros_of(output, &x), &memory.values.clone().cast(x.dtype())),
                 context: Tensor::zeros([time, 0, self.context_size], options),
                 weights: Tensor::zeros([0, time, positions], options),
                 coverage_loss: state
                     .seen
                     .as_ref()
                     .map(|_| Tensor::zeros([time, 0], options)),
+                sampled: None,
                 state: AttentiveState {
                     step: state.step + time,
                     ..state
@@ -405,6 +439,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
         }
         let (mut output, mut context) = (Vec::with_capacity(time), Vec::with_capacity(time));
         let (mut weights, mut losses) = (Vec::with_capacity(time), vec![]);
+        let mut sampled = Vec::with_capacity(time);
         for t in 0..time {
             let (step, next) = self.step(at(&x, t), state, memory, noise)?;
             state = next;
@@ -412,6 +447,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             context.push(step.context);
             weights.push(with_axis(step.weights, 1));
             losses.extend(step.coverage_loss);
+            sampled.push(step.sampled);
         }
         Ok(AttentiveOutput {
             output: Tensor::stack(output, 0),
@@ -419,6 +455,7 @@ impl<C: RecurrentCell> AttentiveDecoder<C> {
             // Also for a source without positions.
             weights: Tensor::cat(weights, 1),
             coverage_loss: (!losses.is_empty()).then(|| Tensor::stack(losses, 0)),
+            sampled: Sampled::all_steps(sampled),
             state,
         })
     }

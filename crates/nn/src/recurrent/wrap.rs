@@ -43,7 +43,10 @@ use burn::{
 use super::{
     AttentivePooling, Gru, Lstm, LstmStack, LstmState, Lstmn, Pooled, Tape, check_shape, no_states,
 };
-use crate::{Attention, AttentionError, Memory, bridge::transposed, mask::PaddingMask};
+use crate::{
+    Attention, AttentionError, Memory, bridge::transposed, mask::PaddingMask,
+    precision::check_weights,
+};
 
 /// A cell that takes one input after the other. Its caller checks sizes beforehand ([`RecurrentCell::check`]): like Burn's
 /// own operations, a cell panics when shapes do not fit.
@@ -73,15 +76,12 @@ pub trait RecurrentCell: Module + ModuleDisplay {
     /// [`hidden`](Self::hidden) is checked.
     ///
     /// # Errors
-    /// A state of another size or batch.
+    /// A state of another size, batch or precision.
     fn check(&self, state: &Self::State, batch: usize) -> Result<(), AttentionError> {
+        let hidden = self.hidden(state);
         let expected = [batch, self.hidden_size()];
-        check_shape(
-            "state",
-            self.hidden(state).dims(),
-            expected,
-            "[batch, units]",
-        )
+        check_shape("state", hidden.dims(), expected, "[batch, units]")?;
+        check_weights("state", hidden.dtype(), self)
     }
 }
 

@@ -30,6 +30,7 @@ use super::{Dot, ScoreFunction, Sizes};
 use crate::{
     attention::{AttentionError, check_finite},
     normalize::Normalize,
+    precision::wide,
 };
 
 /// `-scale · ‖s - h‖²`.
@@ -53,10 +54,13 @@ impl Distance {
     /// `query [batch, heads, queries, size]`, `keys [batch, heads, keys, size]` -> `[batch, heads, queries, keys]`.
     pub fn forward(&self, query: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
         let scale = self.scale(query.dims()[3]);
+        // A small difference of squares, which are large: in half precision it would be lost, or ∞ - ∞.
+        let dtype = query.dtype();
+        let [query, keys] = [query, keys].map(|x| x.cast(wide(dtype)));
         let squared = |x: &Tensor<4>| x.clone().powi_scalar(2).sum_dim(3);
         let of_query = squared(&query); // [batch, heads, queries, 1]
         let of_keys = squared(&keys).swap_dims(2, 3); // [batch, heads, 1, keys]
-        (Dot.forward(query, keys) * 2.0 - of_query - of_keys) * scale
+        ((Dot.forward(query, keys) * 2.0 - of_query - of_keys) * scale).cast(dtype)
     }
 }
 

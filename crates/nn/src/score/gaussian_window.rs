@@ -6,7 +6,7 @@
 //!
 //! `φ` is the weight itself: use it with [`crate::normalize::Normalize::identity`]; the weights of a row need
 //! not sum to 1. The centres continue from query to query; a decoder that runs step by step passes them on
-//! through [`crate::Attended::carried`].
+//! through [`crate::Attended::carried`]. They move on with every query, also with one that sees no key.
 //!
 //! Use it where the reading order is monotonic and an explicit position is wanted (handwriting, speech
 //! synthesis). Not for translation: it never goes back, and does not depend on the content that it reads.

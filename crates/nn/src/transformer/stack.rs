@@ -130,6 +130,8 @@ pub struct StackOutput {
 pub struct StackCache {
     own: Vec<KeyValueCache>,
     source: Vec<KeyValues>,
+    /// Whether a call failed after some blocks had read its positions.
+    broken: bool,
 }
 
 /// Where a block gets the keys and values of a source from.
@@ -217,6 +219,7 @@ impl Stack {
         Ok(StackCache {
             own: self.layers.iter().map(own).collect::<Result<_, _>>()?,
             source: source.collect::<Result<_, _>>()?,
+            broken: false,
         })
     }
 
@@ -224,14 +227,20 @@ impl Stack {
     /// those of [`Stack::forward`].
     ///
     /// # Errors
-    /// If `x` is of another batch than the cache, the cache of another stack, or as [`Stack::forward`].
+    /// If `x` is of another batch than the cache, the cache of another stack, or as [`Stack::forward`]. If some blocks had read the new
+    /// positions before the error, as where `options` do not fit the source, later calls with this cache are refused.
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
         cache: &mut StackCache,
         options: &StackOptions,
     ) -> Result<StackOutput, AttentionError> {
-        let StackCache { own, source } = cache;
+        let before = cache.length();
+        let StackCache {
+            own,
+            source,
+            broken,
+        } = cache;
         let sources = if self.has_source() { own.len() } else { 0 };
         if own.len() != self.layers.len() || source.len() != sources {
             return Err(AttentionError::value(
@@ -239,6 +248,14 @@ impl Stack {
                 own.len(),
                 format!("{}, those of the stack", self.layers.len()),
                 "begin with the `cache` of this stack",
+            ));
+        }
+        if *broken {
+            return Err(AttentionError::combination(
+                "cache",
+                "one that a failed call has left with positions of some blocks",
+                "further positions",
+                "begin with a new cache",
             ));
         }
         if options.added_across().is_some() {
@@ -249,13 +266,15 @@ impl Stack {
                 "compute all positions at once with `Stack::forward`",
             ));
         }
-        self.run(x, options.each_layer, |layer, block, x| {
+        let read = self.run(x, options.each_layer, |layer, block, x| {
             let own = |heads: &MultiHead, x, _: &mut DropoutRng| {
                 heads.forward_cached(x, &mut own[layer], options.call(options.mask.clone()))
             };
             let source = source.get(layer).map(FromSource::Ready);
             block.forward(x, own, source, options, (layer, &mut DropoutRng::none()))
-        })
+        });
+        *broken = read.is_err() && own.iter().any(|cache| cache.next_position() != before);
+        read
     }
 
     fn run(
@@ -399,6 +418,7 @@ impl StackCache {
         Ok(Self {
             own: own.collect::<Result<_, _>>()?,
             source: self.source.into_iter().map(stored).collect(),
+            broken: self.broken,
         })
     }
 

@@ -54,15 +54,17 @@ pub enum VisionError {
         /// The longest line that works.
         span: usize,
     },
-    /// A tensor has another precision than the module's weights.
-    #[error("`{field}` is {found}; it must be {expected}, as the weights are: cast one of them")]
+    /// A tensor has another precision than what it is combined with.
+    #[error("`{field}` is {found}; it must be {expected}, as {owner} are: cast one of them")]
     Precision {
         /// The tensor.
         field: &'static str,
         /// Its precision, e.g. `f64`.
         found: &'static str,
-        /// That of the weights.
+        /// That of `owner`.
         expected: &'static str,
+        /// What it is combined with: the weights of the module, say.
+        owner: &'static str,
     },
     /// A tensor has another shape than the module takes.
     #[error("`{field}` is {found:?}; expected {expected}, no size 0")]
@@ -139,6 +141,7 @@ pub(super) fn check_precision<M: Module>(
             field,
             found: found.name(),
             expected: expected.name(),
+            owner: "the weights",
         }),
     }
 }

@@ -499,9 +499,13 @@ fn whatever_does_not_fit_is_named() {
         let error = explain(&example).unwrap_err().to_string();
         assert!(error.contains("`shift` is"), "{error}");
     }
-    for previous in [vec![1.0; 4], vec![-0.5, 0.5, 0.5, 0.5]] {
+    for (normalizer, previous) in [
+        (Normalizer::Monotonic, vec![1.0; 4]),
+        (Normalizer::Monotonic, vec![-0.5, 0.5, 0.5, 0.5]),
+        (Normalizer::Addressing, vec![0.0; 4]),
+    ] {
         let (mut example, _) = scored("dot");
-        example.normalizer = Normalizer::Monotonic;
+        example.normalizer = normalizer;
         let keys = example.keys.len();
         example.parameters.previous = Some(previous[..keys].to_vec());
         let error = explain(&example).unwrap_err().to_string();

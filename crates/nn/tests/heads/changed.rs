@@ -199,6 +199,24 @@ fn a_changed_head_is_a_head_with_other_weights() {
     }
 }
 
+/// Vectors of distances are multiplied by queries, which are 0.
+#[test]
+fn a_uniform_head_is_uniform_with_vectors_of_distances() {
+    let mut config = StackConfig::new(HEADS * HEAD, HEADS);
+    config.position = PositionConfig::Relative {
+        max_distance: 2,
+        values: false,
+    };
+    let init = &mut Initializer::new(7, &Device::flex());
+    let (stack, place) = (config.encoder(2, init).unwrap(), place(false, false));
+    let uniform = changes(place, HeadChange::Uniform);
+    let uniform = with_changed(&uniform, || read(&stack)).unwrap();
+    assert_close(
+        &weights(&uniform, place),
+        &[1.0 / LENGTH as f32; LENGTH * LENGTH],
+    );
+}
+
 #[test]
 fn without_changes_every_bit_is_the_same() {
     for decoder in [false, true] {

@@ -187,17 +187,31 @@ fn half_width_keys_are_read_as_what_they_hold() {
     for dtype in [DType::BF16, DType::F16] {
         let half = |name: &str| drawn(name, [2, 2, 11, 6], 1.0).inner().cast(dtype);
         let (key, value) = (half("key"), half("value"));
-        let (wide_key, wide_value) = (key.clone().cast(DType::F32), value.clone().cast(DType::F32));
+        let wide = |x: &Tensor<4>| x.clone().cast(DType::F32);
+        let other = match dtype {
+            DType::BF16 => DType::F16,
+            _ => DType::BF16,
+        };
+        let pairs = [
+            (key.clone(), value.clone()),
+            (key.clone(), wide(&value)),
+            (wide(&key), value.clone()),
+            (key.clone(), value.clone().cast(other)),
+        ];
         for (name, attention) in [("dot", dot.clone()), ("general", general())] {
             for queries in [1, 3, 4, 5, 20] {
                 let query = drawn("query", [2, 4, queries, 6], 1.0).inner();
-                for path in [Path::Auto, Path::Plain] {
+                let paths = [Path::Auto, Path::Plain];
+                let calls = paths
+                    .iter()
+                    .flat_map(|&path| pairs.iter().map(move |pair| (path, pair)));
+                for (path, (key, value)) in calls {
                     let read = |key: &Tensor<4>, value: &Tensor<4>| {
                         let (query, key, value) = (query.clone(), key.clone(), value.clone());
                         let call = AttentionOptions::new(Observe::Weights).path(path);
                         attention.forward_with(query, key, value, call).unwrap()
                     };
-                    let (found, expected) = (read(&key, &value), read(&wide_key, &wide_value));
+                    let (found, expected) = (read(key, value), read(&wide(key), &wide(value)));
                     assert_eq!(found.context.dtype(), DType::F32);
                     assert!(
                         close(&found.context, &expected.context),

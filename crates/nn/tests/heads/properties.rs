@@ -367,13 +367,17 @@ fn no_tokens_give_no_output() {
         let none = drawn("x", [2, 0, 10], 1.0);
         let output = layer.forward(none.clone(), causal()).unwrap().output;
         assert_eq!(output.dims(), [2, 0, 10], "{name}");
-        let mut cache = KeyValueCache::rolling(3).unwrap();
-        for length in [0, 2, 0, 5, 0] {
-            let x = drawn("x", [2, length, 10], 1.0);
-            let read = layer
-                .forward_cached(x, &mut cache, AttentionOptions::default())
-                .unwrap();
-            assert_eq!(read.output.dims(), [2, length, 10], "{name}");
+        for mut cache in [
+            KeyValueCache::rolling(3).unwrap(),
+            KeyValueCache::growing().stored(DType::BF16).unwrap(),
+        ] {
+            for length in [0, 2, 0, 5, 0] {
+                let x = drawn("x", [2, length, 10], 1.0);
+                let read = layer
+                    .forward_cached(x, &mut cache, AttentionOptions::default())
+                    .unwrap();
+                assert_eq!(read.output.dims(), [2, length, 10], "{name}");
+            }
         }
         if config.position == PositionConfig::None {
             let source = layer.source(none).unwrap();

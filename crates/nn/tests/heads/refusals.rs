@@ -2,20 +2,23 @@
 
 use crate::{
     mechanisms::{all, drawn, init},
-    support::device,
+    support::{device, numbers},
 };
 use burn::tensor::DType;
 use regard_nn::{
-    AttentionError, AttentionOptions, Observe, Path,
+    Attention, AttentionError, AttentionOptions, Observe, Path,
     cache::KeyValueCache,
     dropout::DropoutRng,
     heads::{MultiHeadConfig, ProjectionLayout, QueryKeyNormKind},
     initialize::Initializer,
+    mask::{Mask, PaddingMask, PositionPredictor},
+    normalize::{Addressing, Form, Monotonic, Normalize},
     position::{
         Alibi, Learned, PositionConfig, Positions, Relative, RelativeBuckets,
         RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal,
     },
-    transformer::{StackConfig, StackOptions},
+    score::{GaussianWindow, Score},
+    transformer::{StackCache, StackConfig, StackOptions},
 };
 
 /// Each error names its field, what was found, and what would be accepted.
@@ -496,6 +499,85 @@ fn of_precisions_and_of_what_others_made() {
             "3",
         ),
     ]);
+}
+
+/// A cache keeps neither what goes on from query to query nor the number of all keys.
+#[test]
+fn of_a_cache_for_what_needs_all_positions() {
+    let init = &mut Initializer::new(3, &device());
+    let dot = || Attention::new(Score::scaled_dot());
+    let monotonic = Normalize::Monotonic(Monotonic::new(Form::Recursive));
+    let addressing = Normalize::Addressing(Addressing::new(4, 1, init));
+    let window = Score::GaussianWindow(GaussianWindow::new(4, 2, init));
+    let window = Attention::new(window).with_normalize(Normalize::identity());
+    let predictor = PositionPredictor::new(4, 2, init);
+    for (attention, name) in [
+        (dot().with_normalize(monotonic), "the monotonic normaliser"),
+        (
+            dot().with_normalize(addressing),
+            "the NTM addressing normaliser",
+        ),
+        (window, "the Gaussian window score"),
+        (dot().with_predictor(predictor), "local-p"),
+    ] {
+        let layer = MultiHeadConfig::new(8, 2);
+        let layer = layer.init_with(attention, init).unwrap();
+        let x = || drawn("x", [2, 3, 8], 1.0);
+        let call = AttentionOptions::default().mask(Mask::causal());
+        layer.forward(x(), call).unwrap();
+        let mut cache = KeyValueCache::growing();
+        let error = layer
+            .forward_cached(x(), &mut cache, AttentionOptions::default())
+            .unwrap_err();
+        check([(error, "cache", name)]);
+        assert_eq!(cache.next_position(), 0, "{name}");
+    }
+}
+
+/// A call that is refused leaves the cache as it was; or, if some blocks had read the new positions, no later call can go on.
+#[test]
+fn of_a_cache_after_a_call_that_failed() {
+    let x = || drawn("x", [2, 1, 12], 1.0);
+    let layer = init(&MultiHeadConfig::new(12, 4));
+    let step = |cache: &mut KeyValueCache, call: AttentionOptions<'_>| {
+        let read = layer.forward_cached(x(), cache, call);
+        read.map(|read| numbers(&read.output))
+    };
+    let plain = AttentionOptions::default;
+    let expected = step(&mut KeyValueCache::growing(), plain()).unwrap();
+    let alibi = Alibi::new(3).unwrap();
+    for (call, field) in [
+        (AttentionOptions::new(Observe::TopK(2)), "top k"),
+        (plain().bias(drawn("b", [1, 1, 1, 2], 1.0)), "bias"),
+        (plain().alibi(&alibi), "alibi heads"),
+    ] {
+        let mut cache = KeyValueCache::growing();
+        let error = step(&mut cache, call).unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+        assert_eq!(step(&mut cache, plain()).unwrap(), expected, "{field}");
+    }
+
+    let stack = StackConfig::new(12, 4);
+    let stack = stack
+        .decoder(2, &mut Initializer::new(3, &device()))
+        .unwrap();
+    let cache = || stack.cache(Some(drawn("source", [2, 3, 12], 1.0))).unwrap();
+    let options = StackOptions::default();
+    let step = |cache: &mut StackCache, options: &StackOptions| {
+        let read = stack.forward_cached(x(), cache, options);
+        read.map(|read| numbers(&read.states))
+    };
+    let expected = step(&mut cache(), &options).unwrap();
+    let mut used = cache();
+    step(&mut used, &StackOptions::new(Observe::TopK(2))).unwrap_err();
+    assert_eq!(step(&mut used, &options).unwrap(), expected);
+    // This is found after self-attention of the first block.
+    let shorter = PaddingMask::from_lengths(&[1, 1], 2, &device());
+    let unfit = StackOptions::default().source_mask(Mask::padding(shorter));
+    let mut used = cache();
+    step(&mut used, &unfit).unwrap_err();
+    let error = step(&mut used, &options).unwrap_err();
+    check([(error, "cache", "a failed call")]);
 }
 
 /// A configuration reads back as it was written, and an unknown word is refused.

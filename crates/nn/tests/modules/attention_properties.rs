@@ -5,16 +5,13 @@
     reason = "definitions in Burn's own products; nothing is empty here"
 )]
 
-use burn::{
-    module::{Module, ModuleMapper, Param},
-    tensor::{DType, Tensor, TensorData},
-};
+use burn::tensor::{DType, Tensor, TensorData};
 use proptest::prelude::*;
 use regard_nn::{
     Attention, AttentionOptions, Observe, Path,
     dropout::DropoutRng,
     initialize::Initializer,
-    mask::{Alignment, Grid, Mask, PaddingMask, Place, PositionPredictor},
+    mask::{Alignment, Grid, Locality, Mask, PaddingMask, Place, PositionPredictor},
     normalize::{Addressing, Form, Monotonic, Normalize},
     score::{Additive, Cosine, Distance, GaussianWindow, ScaledDot, Score},
 };
@@ -740,69 +737,57 @@ fn double_precision() {
     }
 }
 
-/// Weights in another precision.
-struct Precision(DType);
-
-impl ModuleMapper for Precision {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (id, tensor, mapper) = param.consume();
-        let tensor = tensor.cast(self.0).detach().require_grad();
-        Param::from_mapped_value(id, tensor, mapper)
+/// Documents that are packed into one row are read as each alone, or their mask is refused.
+#[test]
+fn packed_documents_are_each_alone() {
+    let (first, length) = (2, 5);
+    let packed = Mask::document(&[vec![0, 0, 1, 1, 1]]) & Mask::causal();
+    let init = &mut Initializer::new(6, &device());
+    let predictor = PositionPredictor::new(SIZE, 2, init);
+    let mut all = mechanisms(2);
+    all.push(Attention::new(Score::dot()).with_predictor(predictor));
+    let mut refused = 0;
+    for attention in all {
+        let name = named(&attention);
+        let x = inputs(2, 2, length, length);
+        let [query, key, value] = x.clone();
+        let call = AttentionOptions::default().mask(packed.clone());
+        let together = match attention.forward_with(query, key, value, call) {
+            Ok(attended) => attended.context,
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains("`mask` is one of documents"), "{error}");
+                refused += 1;
+                continue;
+            }
+        };
+        for part in [0..first, first..length] {
+            let own = |x: Tensor<4>| x.narrow(2, part.start, part.len());
+            let call = AttentionOptions::default().mask(Mask::causal());
+            let alone = attend(&attention, &x.clone().map(own), call).context;
+            let size = alone.clone().abs().max().into_scalar::<f32>();
+            let off = own(together.clone()) - alone;
+            let worst = off.abs().max().into_scalar::<f32>();
+            assert!(
+                worst <= 64.0 * f32::EPSILON * (1.0 + size),
+                "{name}: {worst}"
+            );
+        }
     }
+    // Every score with the monotonic normalisers and NTM addressing; location with all others; the Gaussian window; local-p.
+    assert_eq!(refused, 10 * 4 + 11 + 1 + 1);
 }
 
-/// A number that is bounded from below, so that its logarithm is finite, is bounded by a number of its own precision: in
-/// half precision, weights are those of `f32`, to within the rounding of the scores.
+/// The window of a locality is joined with the mask that there is.
 #[test]
-fn half_precision() {
-    let init = &mut Initializer::new(7, &device());
-    let addressing = Addressing::new(SIZE, 1, init);
-    // So large that some weights are 0 in half precision, and some are 1.
-    let scores = drawn("scores", [2, 2, 3, 6], 24.0).cast(DType::F16);
-    let query = drawn("query", [2, 2, 3, SIZE], 2.0).cast(DType::F16);
-    for normalize in [
-        Normalize::Addressing(addressing),
-        Normalize::Monotonic(Monotonic::new(Form::Recursive)),
-        Normalize::Monotonic(Monotonic::new(Form::Parallel)),
-    ] {
-        let run = |dtype| {
-            let normalize = normalize.clone().map(&mut Precision(dtype));
-            let (scores, query) = (scores.clone().cast(dtype), query.clone().cast(dtype));
-            let scores = scores.detach().require_grad();
-            let weights = normalize.forward(scores.clone(), None, &query, None, None);
-            let slope = weights.weights.clone().sum().backward();
-            let slope = numbers(&scores.grad(&slope).unwrap());
-            assert!(
-                slope.iter().all(|x| x.is_finite()),
-                "{}: {slope:?}",
-                normalize.name()
-            );
-            numbers(&weights.weights)
-        };
-        for (half, single) in run(DType::F16).iter().zip(run(DType::F32)) {
-            let name = normalize.name();
-            assert!((half - single).abs() <= 0.02, "{name}: {half} {single}");
-        }
-    }
-    // Keys and queries of length 0, and a window of width 0.
-    for attention in [
-        Attention::new(Score::Cosine(Cosine::fixed(2.0))),
-        Attention::new(Score::dot()).with_predictor(PositionPredictor::new(SIZE, 0, init)),
-    ] {
-        let attention = attention.map(&mut Precision(DType::F16));
-        let leaves = inputs(1, 1, 2, 3).map(|x| {
-            let x = x.slice_fill([0..1, 0..1, 0..1, 0..SIZE], 0.0);
-            x.cast(DType::F16).detach().require_grad()
-        });
-        let attended = attend(&attention, &leaves, AttentionOptions::default());
-        assert!(numbers(&attended.context).iter().all(|x| x.is_finite()));
-        let slopes = attended.context.sum().backward();
-        for leaf in &leaves {
-            let slope = numbers(&leaf.grad(&slopes).unwrap());
-            let name = named(&attention);
-            assert!(slope.iter().all(|x| x.is_finite()), "{name}: {slope:?}");
-        }
-    }
+fn a_locality_hides_beside_a_mask() {
+    let init = &mut Initializer::new(6, &device());
+    let locality = Locality::Monotonic { half_width: 1 };
+    let attention = Attention::new(Score::dot())
+        .with_mask(Mask::causal())
+        .with_locality(locality, SIZE, init);
+    assert_eq!(attention.mask().picture(3, 3), "■··\n■■·\n·■■\n");
+    assert_eq!(attention.locality(), locality);
 }
 
 /// Weights that are looked at belong to scores that are computed once more. One query is read by a kernel that adds up a score in

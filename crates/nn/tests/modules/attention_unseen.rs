@@ -7,7 +7,7 @@ use regard_nn::{
     bridge::additive_attention_plain,
     initialize::Initializer,
     mask::{Alignment, Mask, PaddingMask, PositionPredictor},
-    normalize::{Estimator, Form, HardSample, Monotonic, Normalize, Sink},
+    normalize::{Addressing, Estimator, Form, HardSample, Monotonic, Normalize, Sink},
     score::{Additive, General, Score},
 };
 
@@ -91,6 +91,7 @@ fn padding_changes_no_number() {
         (0, Mask::all()),
         (0, causal()),
         (padded - length, Mask::all()),
+        (padded - length, Mask::causal()),
     ];
     for attention in mechanisms(2) {
         let name = named(&attention);
@@ -193,6 +194,25 @@ fn a_row_that_sees_nothing() {
         let first_is_blind = Mask::function("second query", |place| place.query == 1);
         let call = AttentionOptions::new(Observe::Weights).mask(first_is_blind);
         let attended = attend(&attention, &leaves, call);
+        // The second query reads as if it were alone; the window moves on with every query.
+        if !matches!(attention.score, Score::GaussianWindow(_)) {
+            let [query, key, value] = leaves.clone();
+            let alone = [query.narrow(2, 1, 1), key, value];
+            let alone = attend(&attention, &alone, AttentionOptions::new(Observe::Weights));
+            let pairs = [
+                (attended.context.clone(), alone.context),
+                (attended.weights.clone().unwrap(), alone.weights.unwrap()),
+            ];
+            for (found, alone) in pairs {
+                let size = alone.clone().abs().max().into_scalar::<f32>();
+                let off = found.narrow(2, 1, 1) - alone;
+                let worst = off.abs().max().into_scalar::<f32>();
+                assert!(
+                    worst <= 64.0 * f32::EPSILON * (1.0 + size),
+                    "{name}: {worst}"
+                );
+            }
+        }
         let first = |x: &Tensor<4>| numbers(&x.clone().narrow(2, 0, 1));
         assert!(first(&attended.context).iter().all(|x| *x == 0.0), "{name}");
         assert!(
@@ -211,6 +231,47 @@ fn a_row_that_sees_nothing() {
         let goes_on = attended.carried.is_some();
         let slope = leaves[0].grad(&all).unwrap();
         assert!(goes_on || first(&slope).iter().all(|x| *x == 0.0), "{name}");
+    }
+}
+
+/// What goes on from query to query goes past those that see nothing, at the start and later.
+#[test]
+fn a_query_that_sees_nothing_is_passed_over() {
+    let init = &mut Initializer::new(6, &device());
+    let normalisers = [
+        Normalize::Monotonic(Monotonic::new(Form::Parallel)),
+        Normalize::Monotonic(Monotonic::new(Form::Recursive)),
+        Normalize::Monotonic(Monotonic::new(Form::Hard)),
+        Normalize::Addressing(Addressing::new(SIZE, 1, init)),
+    ];
+    let [blind, sees] = [[false; 3], [false, true, true]];
+    let seen = [[[blind, sees, blind, sees]]];
+    let seen = Tensor::<4, Bool>::from_data(seen, &device());
+    let scores = Tensor::<4>::zeros([1, 1, 4, 3], &device());
+    let query = drawn("query", [1, 1, 4, SIZE], 2.0);
+    let some =
+        |x: Tensor<4>| Tensor::cat([1, 3].map(|row| x.clone().narrow(2, row, 1)).to_vec(), 2);
+    for normalize in normalisers {
+        let name = normalize.name();
+        let all = normalize.forward(scores.clone(), Some(seen.clone()), &query, None, None);
+        let alone = normalize.forward(
+            some(scores.clone()),
+            Some(seen.clone().narrow(2, 1, 1)),
+            &some(query.clone()),
+            None,
+            None,
+        );
+        let off = some(all.weights.clone()) - alone.weights;
+        let worst = off.abs().max().into_scalar::<f32>();
+        assert!(worst <= 16.0 * f32::EPSILON, "{name}: {worst}");
+        let rows = numbers(&all.weights);
+        let is_zero = |row: &[f32]| row.iter().all(|weight| *weight == 0.0);
+        assert!(is_zero(&rows[..3]) && is_zero(&rows[6..9]), "{name}");
+        if name == "monotonic" && rows[4] != 1.0 {
+            for (found, expected) in rows[3..6].iter().zip([0.0, 0.5, 0.25]) {
+                assert!((found - expected).abs() <= 1e-6, "{rows:?}");
+            }
+        }
     }
 }
 

@@ -204,8 +204,56 @@ fn softened_readings() {
     assert!(hard.abs_diff(batch / 2) < 40, "{hard}");
 }
 
+/// A draw in whose place the softmax was read trains nothing.
+#[test]
+fn softened_readings_learn_nothing_from_draws() {
+    let rows = 64;
+    let scores = drawn("scores", [1, 1, 2, KEYS], 2.0);
+    let scores = scores.repeat_dim(0, rows).require_grad();
+    let sample = HardSample::new(Estimator::Reinforce { soften: true });
+    let normalized = sample.forward(scores.clone(), None, Some(&mut DropoutRng::seeded(2)));
+    let mut rule = Reinforce {
+        entropy: 0.0,
+        ..Reinforce::default()
+    };
+    let rewards = Tensor::<1>::full([rows], -1.0, &device());
+    let loss = rule.loss(rewards, &normalized.sampled.unwrap());
+    let slope = numbers(&scores.grad(&loss.backward()).unwrap());
+    let read = numbers(&normalized.weights);
+    let mut hard = 0;
+    for (read, slope) in read.chunks(2 * KEYS).zip(slope.chunks(2 * KEYS)) {
+        let is_hard = read.contains(&1.0);
+        assert_eq!(slope.iter().any(|slope| *slope != 0.0), is_hard);
+        hard += usize::from(is_hard);
+    }
+    assert!(0 < hard && hard < rows);
+}
+
+/// Where nothing may be seen, no key is named.
+#[test]
+fn there_is_nothing_to_draw_from() {
+    let padding = Mask::padding(PaddingMask::from_lengths(&[KEYS, 0], KEYS, &device()));
+    let (query, key) = (
+        Tensor::<4>::ones([2, 1, 1, 1], &device()),
+        drawn("key", [2, 1, KEYS, 1], 1.0),
+    );
+    for estimator in ESTIMATORS {
+        for mut noise in [None, Some(DropoutRng::seeded(1))] {
+            let mut call = AttentionOptions::default().mask(padding.clone());
+            call.noise = noise.as_mut();
+            let attended = hard(estimator)
+                .forward_with(query.clone(), key.clone(), key.clone(), call)
+                .unwrap();
+            let keys = attended.sampled.unwrap().keys.into_data();
+            let keys: Vec<i64> = keys.iter::<i64>().collect();
+            assert!(keys[0] >= 0 && keys[1] == -1, "{estimator:?}: {keys:?}");
+        }
+    }
+}
+
 /// One key is drawn for each of two queries; `log p(y|s)` depends on both draws together, so that nothing
-/// factorises. The exact gradient of `E[log p] + λ_e H` by enumeration is compared with the mean of the estimates.
+/// factorises. The exact gradient of `E[log p] + λ_e H` by enumeration is compared with the mean of the estimates. Where half of the
+/// rows read the softmax in place of the draws, the first term is half as large.
 #[test]
 fn reinforce_is_unbiased() {
     const QUERIES: usize = 2;
@@ -220,29 +268,34 @@ fn reinforce_is_unbiased() {
     };
     let p = scores.map(softmax);
     let entropy = |row: [f64; KEYS]| row.iter().map(|p| -p * p.ln()).sum::<f64>();
-    let mut exact = [[0.0; KEYS]; QUERIES];
+    let mut of_draws = [[0.0; KEYS]; QUERIES];
     for a in 0..KEYS {
         for b in 0..KEYS {
             let weight = p[0][a] * p[1][b] * log_likelihood(a, b);
             for j in 0..KEYS {
                 // ∂ ln p(a) / ∂ s_j = [a = j] - p_j
-                exact[0][j] += weight * (f64::from(u8::from(a == j)) - p[0][j]);
-                exact[1][j] += weight * (f64::from(u8::from(b == j)) - p[1][j]);
+                of_draws[0][j] += weight * (f64::from(u8::from(a == j)) - p[0][j]);
+                of_draws[1][j] += weight * (f64::from(u8::from(b == j)) - p[1][j]);
             }
         }
     }
-    for (exact, p) in exact.iter_mut().zip(p) {
-        for (exact, p_j) in exact.iter_mut().zip(p) {
-            *exact -= ENTROPY * p_j * (p_j.ln() + entropy(p));
+    let exact = |share: f64| {
+        let mut exact = of_draws.map(|row| row.map(|x| share * x));
+        for (exact, p) in exact.iter_mut().zip(p) {
+            for (exact, p_j) in exact.iter_mut().zip(p) {
+                *exact -= ENTROPY * p_j * (p_j.ln() + entropy(p));
+            }
         }
-    }
+        exact
+    };
 
     let flat: Vec<f32> = scores.as_flattened().iter().map(|s| *s as f32).collect();
     let scores = Tensor::<4>::from_data(TensorData::new(flat, [1, 1, QUERIES, KEYS]), &device())
         .repeat_dim(0, rows)
         .require_grad();
-    for baseline in [0.0, -1.9] {
-        let sample = HardSample::new(Estimator::Reinforce { soften: false });
+    for (soften, baseline) in [(false, 0.0), (false, -1.9), (true, -1.9)] {
+        let exact = exact(if soften { 0.5 } else { 1.0 });
+        let sample = HardSample::new(Estimator::Reinforce { soften });
         let normalized = sample.forward(scores.clone(), None, Some(&mut DropoutRng::seeded(7)));
         let sampled: Sampled = normalized.sampled.unwrap();
         let keys: Vec<i64> = sampled.keys.clone().into_data().iter::<i64>().collect();

@@ -11,6 +11,7 @@
 //! | [`attention_unseen`] | hidden positions have no influence, by mask or by a bias of -∞ |
 //! | [`empty`] | empty inputs give empty outputs, and gradients of 0 |
 //! | [`golden`] | outputs and gradients equal PyTorch's (`../golden/nn_golden.py`) |
+//! | [`half_precision`] | normalisers, entropies, norms and distances are those of f32 |
 //! | [`hard_attention`] | draws, estimators, REINFORCE against enumeration |
 //! | [`keras`] | Keras' `Attention` and `AdditiveAttention` (`../golden/keras_golden.py`) |
 //! | [`mask`] | every mask is its definition; combinations, pictures, errors |
@@ -34,6 +35,7 @@ mod both_paths;
 mod early_gradients;
 mod empty;
 mod golden;
+mod half_precision;
 mod hard_attention;
 mod keras;
 mod mask;

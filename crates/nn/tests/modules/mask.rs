@@ -200,6 +200,10 @@ fn masks_of_nothing_and_of_one_place() {
     assert_eq!((!Mask::all()).picture(2, 3), "···\n···\n");
     assert_eq!(Mask::causal().to_string().lines().count(), 8);
     assert_eq!(Mask::all().to_string(), "■■■■■■■■\n".repeat(8));
+    let none = PaddingMask::from_lengths(&[], 8, &device());
+    for mask in [Mask::prefix(&[]), Mask::document(&[]), Mask::padding(none)] {
+        assert_eq!(mask.to_string(), "a mask of no sentences or no heads\n");
+    }
 }
 
 #[test]

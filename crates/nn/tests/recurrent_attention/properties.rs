@@ -10,6 +10,7 @@ use regard_nn::{
     dropout::DropoutRng,
     initialize::Initializer,
     mask::PaddingMask,
+    normalize::{Estimator, HardSample, Normalize, Reinforce},
     recurrent::{
         AttentiveDecoder, AttentivePooling, AttentiveState, Coverage, Gru, Lstm, LstmStack, Lstmn,
         PointerGenerator, RecurrentCell, Reset, SourceTape, Unrolled, WithAttention, WithPooling,
@@ -421,6 +422,77 @@ fn coverage_counts_what_was_looked_at() {
     );
 }
 
+/// A batch of no sentences has an output of none, also over a memory that is stored in half precision.
+#[test]
+fn a_decoder_of_no_sentences() {
+    let decoder = decoder(true);
+    for dtype in [DType::F32, DType::BF16] {
+        let plain = memory(&decoder, &[]);
+        let memory = Memory {
+            keys: plain.keys.cast(dtype),
+            values: plain.values.cast(dtype),
+            ..plain
+        };
+        let (x, start) = (drawn("x", [2, 0, INPUT], 1.0), decoder.start(&memory));
+        let decoded = decoder.sequence(x, start, &memory, &mut DropoutRng::none());
+        assert_eq!(decoded.unwrap().output.dims(), [2, 0, SIZE], "{dtype:?}");
+    }
+}
+
+/// Where weights keep their gradient, the probability of copied words reaches the attention.
+#[test]
+fn what_is_copied_teaches_where_to_look() {
+    let slopes = |decoder: AttentiveDecoder<Gru>| {
+        let memory = memory(&decoder, &[4, 2]);
+        let x = drawn("x", [2, INPUT], 1.0);
+        let start = decoder.start(&memory);
+        let step = decoder.step(x, start, &memory, &mut DropoutRng::none());
+        let (step, _) = step.unwrap();
+        let words = Tensor::<2, Int>::from_ints([[4, 1, 0, 2], [3, 3, 2, 2]], &device());
+        let (said, gate) = (
+            Tensor::zeros([2, 5], &device()),
+            Tensor::zeros([2], &device()),
+        );
+        let p = PointerGenerator::mix(said, step.weights, words, gate, 5).unwrap();
+        let copied = (p * drawn("probe", [2, 5], 1.0)).sum();
+        // So that there is a gradient, if of zeros, in any case.
+        let loss = copied + step.output.sum() * 0.0;
+        let all = gradients(&decoder, &loss.backward());
+        let vector = all.into_iter().find(|(name, _)| name.ends_with("vector"));
+        vector.unwrap().1.values
+    };
+    assert!(slopes(decoder(false)).iter().all(|slope| *slope == 0.0));
+    let differentiable = slopes(decoder(false).with_differentiable_weights());
+    assert!(differentiable.iter().any(|slope| *slope != 0.0));
+}
+
+/// A decoder hands on what hard attention drew, so that REINFORCE can train it.
+#[test]
+fn what_a_decoder_has_drawn() {
+    let init = &mut initializer();
+    let cell = Gru::new(INPUT + SOURCE, SIZE, Reset::BeforeProduct, init);
+    let score = Score::Additive(Additive::new(SIZE, SOURCE, ATTENTION, init));
+    let sample = HardSample::new(Estimator::Reinforce { soften: false });
+    let attention = Attention::new(score).with_normalize(Normalize::HardSample(sample));
+    let decoder = AttentiveDecoder::previous(cell, attention, SOURCE).unwrap();
+    let memory = memory(&decoder, &[4, 2]);
+    let start = decoder.start(&memory);
+    let noise = &mut DropoutRng::seeded(3);
+    let decoded = decoder.sequence(drawn("x", [3, 2, INPUT], 1.0), start, &memory, noise);
+    let decoded = decoded.unwrap();
+    let sampled = decoded.sampled.unwrap();
+    assert_eq!(sampled.keys.dims(), [2, 1, 3]);
+    let keys: Vec<i64> = sampled.keys.clone().into_data().iter::<i64>().collect();
+    for (row, key) in numbers(&decoded.weights).chunks(4).zip(keys) {
+        assert_eq!(row[key as usize], 1.0);
+    }
+    let rewards = Tensor::<1>::from_floats([-1.0, -2.0], &device());
+    let loss = Reinforce::default().loss(rewards, &sampled);
+    let all = gradients(&decoder, &loss.backward());
+    let vector = all.into_iter().find(|(name, _)| name.ends_with("vector"));
+    assert!(vector.unwrap().1.values.iter().any(|slope| *slope != 0.0));
+}
+
 /// Attending to the same position at every step costs a coverage loss of 1 in each step after the first.
 #[test]
 fn coverage_loss_of_looking_at_one_place() {
@@ -557,6 +629,20 @@ fn what_does_not_fit_is_refused_by_name() {
         plain.step(wide(one()), plain.tape(2, &device()), None),
         &["`x` is f64", "f32, as the weights"],
     );
+    refused(
+        plain.step(one(), double(lstmn()).tape(2, &device()), None),
+        &["`tape` is f64", "f32, as the weights"],
+    );
+    let wide_source = SourceTape {
+        hidden: source(2, 3).hidden.cast(DType::F64),
+        cell: source(2, 3).cell.cast(DType::F64),
+        ..source(2, 3)
+    };
+    let wide_source = double(deep.clone()).source(&wide_source).unwrap();
+    refused(
+        deep.step(one(), deep.tape(2, &device()), Some(&wide_source)),
+        &["`source` is f64", "f32, as the weights"],
+    );
 
     let init = &mut initializer();
     let attention = || Attention::new(Score::dot());
@@ -568,6 +654,20 @@ fn what_does_not_fit_is_refused_by_name() {
     refused(
         AttentiveDecoder::current(Lstm::new(SIZE, SIZE, init), attention(), SOURCE, true, init),
         &["cell input size", "5"],
+    );
+    let fed = Lstm::new(INPUT + SIZE, SIZE, init);
+    let fed = AttentiveDecoder::current(fed, attention(), SIZE, true, init).unwrap();
+    let annotations = drawn("annotations", [2, 4, SIZE], 1.0).cast(DType::F64);
+    let keep = PaddingMask::from_lengths(&[4, 2], 4, &device());
+    let of_wide = fed.attention.memory(annotations, keep).unwrap();
+    refused(
+        fed.step(
+            one(),
+            fed.start(&of_wide),
+            &of_wide,
+            &mut DropoutRng::none(),
+        ),
+        &["`memory.values` is f64", "f32"],
     );
     let dot = AttentiveDecoder::current(cell, attention(), SOURCE, false, init).unwrap();
     refused(
@@ -599,6 +699,14 @@ fn what_does_not_fit_is_refused_by_name() {
     refused(
         step(one().cast(DType::F64), start()),
         &["`x` is f64", "f32, as the weights"],
+    );
+    let wide = AttentiveState {
+        cell: start().cell.cast(DType::F64),
+        ..start()
+    };
+    refused(
+        step(one(), wide),
+        &["`state` is f64", "f32, as the weights"],
     );
     let of_one = decoder.start(&memory.select(&[0]).unwrap());
     refused(step(one(), of_one), &["`state", "[1, 5]", "[2, 5]"]);

@@ -100,6 +100,7 @@ impl DeepFusion {
         let keys = [batch, positions, self.attention.vector.dims()[0]];
         let meaning = "[batch, source, attention size]";
         check_shape("source", source.keys.dims(), keys, meaning)?;
+        check_weights("source", source.states.dtype(), self)?;
         match &tape.source_summary {
             Some(before) => check_shape(
                 "tape",

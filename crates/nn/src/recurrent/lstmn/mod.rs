@@ -353,6 +353,7 @@ impl Lstmn {
         let n = self.size();
         let meaning = "[batch, units]";
         check_shape("tape", tape.summary.dims(), [batch, n], meaning)?;
+        check_weights("tape", tape.summary.dtype(), self)?;
         let Some((states, keys)) = &tape.written else {
             return Ok(());
         };

@@ -139,7 +139,7 @@ impl Regions {
     /// `[batch, questions, regions]`, and `v̂ = Σ_i α_i v_i`, `[batch, questions, feature size]`.
     ///
     /// # Errors
-    /// Scores of another batch or another number of regions.
+    /// Scores of another batch, another number of regions or another precision.
     pub fn read(&self, scores: Tensor<3>) -> Result<(Tensor<3>, Tensor<3>), VisionError> {
         let [batch, count, _] = self.features.dims();
         let expected = [
@@ -148,6 +148,15 @@ impl Regions {
             Extent::Exactly("regions", count),
         ];
         check_shape("scores", &scores.dims(), &expected)?;
+        let [found, expected] = [scores.dtype(), self.features.dtype()];
+        if found != expected {
+            return Err(VisionError::Precision {
+                field: "scores",
+                found: found.name(),
+                expected: expected.name(),
+                owner: "the features",
+            });
+        }
         let seen = (!self.keep.is_full()).then(|| self.keep.tensor().unsqueeze_dim(1));
         let weights = vary_one(masked_softmax(scores, seen));
         Ok((weights.clone(), matmul(weights, self.features())))

@@ -367,6 +367,10 @@ fn precisions() {
     assert_eq!(message(patches.forward(map())), expected("image"));
     let keep = || PaddingMask::from_lengths(&[3], 3, &device());
     let regions = Regions::new(zeros([1, 3, 4]), keep()).unwrap();
+    assert_eq!(
+        message(regions.read(wide([1, 2, 3]))),
+        "`scores` is f64; it must be f32, as the features are: cast one of them"
+    );
     let wide_regions = Regions::new(wide([1, 3, 4]), keep()).unwrap();
     let caption = CaptionAttentionConfig::new(4, 6, 2).init(init).unwrap();
     assert_eq!(

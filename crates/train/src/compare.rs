@@ -34,6 +34,7 @@ use crate::{
     learner::{
         self,
         checkpoint::{Checkpoint, CheckpointError, Progress},
+        start::adopt_from_run,
     },
     recipe::{Recipe, SceneSet, Split},
     registry::Registry,
@@ -396,11 +397,13 @@ pub fn standing(
     }
     let path = folder.join(learner::RECIPE);
     let before = registry.load(&path, &[])?;
+    let mut recipe = recipe.clone();
+    adopt_from_run(&mut recipe, &before);
     if without_limits(before.clone()) != without_limits(recipe.clone()) {
         return Err(CompareError::OtherRecipe(folder.to_owned()));
     }
     let model = folder.join(learner::MODEL);
-    if before == *recipe {
+    if before == recipe {
         return Ok(match model.exists() {
             true => Standing::Done,
             false => Standing::Begun,

@@ -101,7 +101,8 @@ impl Guess {
     }
 }
 
-/// The masks of predictions, each of `height x width` pixels: those whose probability is at least a half.
+/// The masks of predictions, each of `height x width` pixels: those whose probability is at least a half; `None` of a model without
+/// masks.
 pub(crate) fn masks_of(
     model: &AnyDetector,
     found: &Detected,
@@ -109,7 +110,7 @@ pub(crate) fn masks_of(
     [height, width]: [usize; 2],
 ) -> Result<Option<Vec<Mask>>, ImagesError> {
     if chosen.is_empty() {
-        return Ok(Some(vec![]));
+        return Ok(model.has_masks().then(Vec::new));
     }
     let Some(drawn) = model.masks(found, chosen, [height, width]) else {
         return Ok(None);

@@ -37,7 +37,7 @@ use crate::{
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
 
-/// Files beyond this size are refused unread.
+/// The most bytes that are read of what has no size of its own, such as a pipe.
 const LARGEST: u64 = 8 << 30;
 
 const MODEL: &str = "regard.model";
@@ -66,13 +66,13 @@ pub enum ModelFileError {
     /// A folder without a model in it.
     #[error("{}: holds neither model.safetensors nor best.safetensors; expected the folder of a `regard train` run or a model file", .0.display())]
     NoModel(PathBuf),
-    /// The file is larger than any model.
-    #[error("{}: {bytes} bytes is larger than any model this program writes", path.display())]
+    /// What is no regular file has more bytes than are read of such.
+    #[error("{}: more than {most} bytes, the most that are read of what is no regular file, such as a pipe; write them to a file", path.display())]
     TooLarge {
-        /// The file.
+        /// The pipe or device.
         path: PathBuf,
-        /// Its size.
-        bytes: u64,
+        /// The most bytes.
+        most: u64,
     },
     /// The state of training in place of a model.
     #[error(
@@ -354,7 +354,7 @@ pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
 /// The arrays and the metadata of a model file or a checkpoint.
 ///
 /// # Errors
-/// A file that cannot be read, is larger than any model, or is not a complete safetensors file of weights.
+/// A file that cannot be read, or is not a complete safetensors file of weights; a pipe without end.
 pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
     open(path, |file, size| weights::read(file, size))
 }
@@ -374,12 +374,6 @@ fn open<T>(
     let refused = |source| FileError::new(path, "read", source);
     let mut file = File::open(path).map_err(refused)?;
     let about = file.metadata().map_err(refused)?;
-    if about.len() > LARGEST {
-        return Err(ModelFileError::TooLarge {
-            path: path.to_owned(),
-            bytes: about.len(),
-        });
-    }
     let result = match about.is_file() {
         true => read(&mut file, about.len()),
         false => {
@@ -392,6 +386,12 @@ fn open<T>(
             take(9, &mut bytes)?;
             if weights::is_beginning(&bytes) {
                 take(LARGEST, &mut bytes)?;
+            }
+            if bytes.len() as u64 > LARGEST {
+                return Err(ModelFileError::TooLarge {
+                    path: path.to_owned(),
+                    most: LARGEST,
+                });
             }
             read(&mut bytes.as_slice(), bytes.len() as u64)
         }

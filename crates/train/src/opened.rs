@@ -295,16 +295,17 @@ impl Opened {
         }
     }
 
-    /// A text that the model is to go on with, as tokens: without the mark that ends a text, and with the one that starts it if there is
-    /// nothing else.
+    /// A text that the model is to go on with, as tokens: without the mark that the tokenizer puts behind it, and with the one that
+    /// starts a text if there is nothing else.
     ///
     /// # Errors
     /// A tokenizer that fails, an empty text for a model without such marks, a token without an embedding.
     pub fn prompt(&self, text: &str) -> Result<Vec<u32>, OpenedError> {
-        let mut ids = self.tokenizer.encode(text, true)?.ids;
+        let Encoding { mut ids, texts, .. } = self.tokenizer.encode(text, true)?;
         let marks = self.tokenizer.special();
-        // An encoder's tokenizer ends a text; here it goes on.
-        if ids.last().is_some_and(|id| marks.eos.contains(id)) && ids.len() > 1 {
+        // An encoder's tokenizer ends a text; here it goes on. An end that the text itself spells stays.
+        let added = texts.last() == Some(&None);
+        if added && ids.last().is_some_and(|id| marks.eos.contains(id)) && ids.len() > 1 {
             ids.pop();
         }
         self.started(ids)

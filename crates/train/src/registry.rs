@@ -312,7 +312,8 @@ impl Registry {
     }
 
     /// Goes on with the run in `run.folder`, with `overrides` (`section.key=value`) applied to its recipe. A run that died before
-    /// it wrote any state starts again with that recipe, and makes the updates that it would have made.
+    /// it wrote any state starts again with that recipe, and makes the updates that it would have made. A folder with a recipe alone
+    /// holds no run: [`train`](Self::train) begins one.
     ///
     /// # Errors
     /// Whatever [`TrainError`] names.
@@ -329,7 +330,8 @@ impl Registry {
             saved = holds(learner::LAST);
             // A folder with a model but without its state must not be trained in: the model would be overwritten.
             let lost = holds(learner::BEST) || holds(learner::MODEL);
-            if !saved && (!holds(learner::RECIPE) || lost) {
+            let begun = holds(learner::RECIPE) && holds(learner::METRICS);
+            if !saved && (!begun || lost) {
                 return Err(TrainError::NothingToResume(run.folder.to_owned()));
             }
             _locked = Some(RunFolder::lock(run.folder)?);
@@ -339,10 +341,13 @@ impl Registry {
             expect_none_read_once(overrides)?;
         }
         let recipe = self.recipe_of(run.folder, overrides, run.ranks)?;
-        match saved {
-            true => self.task(&recipe.model).resume(self, recipe, run, report),
-            false => self.begin(recipe, run, report, true),
+        if saved {
+            return self.task(&recipe.model).resume(self, recipe, run, report);
         }
+        if run.ranks.is_first() {
+            self.expect_no_other_files(&recipe, run.folder)?;
+        }
+        self.begin(recipe, run, report, true)
     }
 
     /// The recipe of the run in `folder`, as [`load`](Self::load) reads it. Rank 0 alone reads the folder.
@@ -565,12 +570,17 @@ impl Registry {
 }
 
 /// What a run reads where it begins, and has afterwards: keys, or tables with all of theirs.
-const READ_ONCE: [&str; 5] = [
+const READ_ONCE: [&str; 10] = [
     "training.start",
+    "data.lowercase",
     "data.tokenizer",
     "data.target_tokenizer",
     "data.vocabulary.joint",
     "data.vocabulary.size",
+    "data.text.units",
+    "data.images.size",
+    "data.objects.size",
+    "data.questions.min_answers",
 ];
 
 /// Refuses what a run that goes on would write into its recipe without effect.

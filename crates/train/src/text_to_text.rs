@@ -56,7 +56,7 @@ pub struct Wanted {
 }
 
 impl TextToText {
-    /// Reads the model of an opened folder.
+    /// Reads the model of an opened folder. [`without_rows`](Self::without_rows) then says what to warn of.
     ///
     /// # Errors
     /// What is wrong with its files.
@@ -68,8 +68,9 @@ impl TextToText {
         let folder = opened.folder()?;
         let model = Seq2SeqModel::open(folder, storage)?;
         let target = Tokenizer::open_target(folder.path())?;
-        opened.tokenizer.expect_rows(model.source_vocabulary())?;
-        target.expect_rows(model.decoder().vocabulary())?;
+        let rows = model.source_vocabulary();
+        opened.tokenizer.expect_most_rows(rows)?;
+        target.expect_most_rows(model.decoder().vocabulary())?;
         let prefix = prefix.to_owned();
         Ok(Self {
             opened,
@@ -103,6 +104,12 @@ impl TextToText {
             absolute: tokens,
             ..MaxLength::default()
         }
+    }
+
+    /// What to warn of if some tokens of what it reads or of what it writes have no embedding: texts with them are refused.
+    pub fn without_rows(&self) -> Option<String> {
+        let of_source = self.opened.tokenizer.without_rows();
+        of_source.or_else(|| self.target.without_rows())
     }
 
     /// The settings of the model's files that are not obeyed.

@@ -289,6 +289,12 @@ fn captions_that_cannot_be_learned_from_are_refused() {
         message.contains("data.filter.max_tokens: found 1, but all 12 captions are longer"),
         "{message}"
     );
+    for set in ["training.patience=3", "validation.measure=loss"] {
+        let (key, _) = set.split_once('=').unwrap();
+        let message = refused(&[set]);
+        let expected = format!("{key}: set, but there is no validation example");
+        assert!(message.contains(&expected), "{message}");
+    }
     let message = refused(&[
         "data.captions.test=nowhere.json",
         "data.captions.test_images=nowhere",

@@ -15,7 +15,10 @@ use regard_train::{
     Detector, Registry, TrainError,
     learner::{Event, Quality, Reason, Run, Summary},
     recipe::{Recipe, Split},
-    tasks::detection::{Samples, judge},
+    tasks::{
+        Detection, Task,
+        detection::{Samples, judge},
+    },
 };
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -168,6 +171,22 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     .unwrap();
     assert_eq!((samples.len(), judged.lines.len()), (5, 5));
     assert!(judged.loss.is_finite() && judged.mean_iou.is_some());
+}
+
+/// A model without masks has no IoU of masks, though it finds nothing in an image.
+#[test]
+fn a_model_without_masks_has_no_iou() {
+    for masks in [false, true] {
+        let recipe = parse(SCENES, &[&format!("model.masks={masks}")]);
+        let registry = Registry::default();
+        let task = registry.task_of::<Detection>(&recipe.model).unwrap();
+        let (_, description) = task.load(&recipe, None, None).unwrap();
+        let model = task.init(&description, 1, &Device::flex()).unwrap();
+        let samples = Samples::part(&recipe, Split::Valid, &description);
+        let (samples, _) = samples.unwrap().unwrap();
+        let judged = judge(&model, &description, &samples, &Device::flex(), &Alone);
+        assert_eq!(judged.unwrap().mean_iou.is_some(), masks);
+    }
 }
 
 #[test]
@@ -343,6 +362,11 @@ fn files_that_are_wrong_are_refused() {
     let message = refused(&["model.queries=1"]);
     assert!(
         message.contains("1.png is 2; expected at most 1, model.queries"),
+        "{message}"
+    );
+    let message = refused(&["schedule.kind=plateau"]);
+    assert!(
+        message.contains("schedule.kind: found \"plateau\", but there is no validation example"),
         "{message}"
     );
     for name in ["0.png", "1.png"] {

@@ -176,6 +176,25 @@ fn classifiers() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
+/// The state of a large model is beyond any bound: its size is no reason to refuse a file, whose header says what is read of it.
+#[cfg(unix)]
+#[test]
+fn a_large_file_is_refused_for_its_header_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("last.safetensors");
+    // It takes no place on the disk.
+    std::fs::File::create(&path)
+        .unwrap()
+        .set_len(9 << 30)
+        .unwrap();
+    let loaded = regard_train::learner::checkpoint::Checkpoint::load(&path);
+    let message = loaded.unwrap_err().to_string();
+    assert!(
+        message.contains("last.safetensors: not a complete safetensors file"),
+        "{message}"
+    );
+}
+
 fn open(bytes: &[u8], name: &str) -> Result<Translator, regard_train::model_file::ModelFileError> {
     let device = Device::flex();
     let opened = Registry::default().from_bytes::<Translation>(bytes, name, &device);

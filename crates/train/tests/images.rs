@@ -266,6 +266,13 @@ fn what_is_wrong_with_the_images_is_told_before_training() {
         message.contains("data.images.valid_share: 0.99 leaves none of 40 images"),
         "{message}"
     );
+    // One in a hundred of twenty images is none.
+    let none = ["data.images.valid_share=0.01", "training.patience=2"];
+    let message = refused(&recipe(folder.path(), &none));
+    assert!(
+        message.contains("training.patience: set, but there is no validation example"),
+        "{message}"
+    );
     let message = refused(&recipe(folder.path(), &["data.images.test=nowhere"]));
     assert!(message.contains("nowhere: cannot read"), "{message}");
     let broken = recipe(folder.path(), &["data.images.broken=skip"]);

@@ -341,6 +341,21 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         &["data.text.train=/nowhere.txt"],
         &["/nowhere.txt"],
     );
+    // A tokenizer that knows one letter, and a text without it.
+    let path = |name: &str| folder.path().join(name);
+    let one = r#"{"added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "BPE",
+        "vocab": {"a": 0, "<s>": 1, "</s>": 2, "<pad>": 3}, "merges": []}}"#;
+    fs::write(path("one.json"), one).unwrap();
+    fs::write(path("without.txt"), "b b\n").unwrap();
+    let tokenizer = format!("data.tokenizer.path={}", path("one.json").display());
+    for (part, name) in [
+        ("train", "the training text"),
+        ("valid", "the validation text"),
+    ] {
+        let without = format!("data.text.{part}={}", path("without.txt").display());
+        let expected = [name, "nothing is left"];
+        refused(LSTM, "", &[&tokenizer, &without], &expected);
+    }
     let nothing = ["training.frozen", "nothing would be trained"];
     refused(LSTM, "", &["training.frozen="], &nothing);
     let blank = folder.path().join("blank.txt");
@@ -450,4 +465,41 @@ fn a_tokenizer_may_have_a_few_tokens_more_than_the_model() {
     let (_, model) = opened(53 + 65);
     let error = model.unwrap_err();
     assert!(error.contains("tokenizer of another model"), "{error}");
+}
+
+/// A prompt goes on behind an end that it spells itself; the one that a tokenizer puts behind a text is left out.
+#[test]
+fn the_end_of_a_prompt_stays_where_it_was_written() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden/pretrained");
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join("gpt2").join(file), folder.path().join(file)).unwrap();
+    }
+    let end = "<|endoftext|>";
+    let prompt = |around: serde_json::Value, text: &str| {
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "added_tokens": [{"id": 0, "content": end, "special": true, "single_word": false, "lstrip": false,
+                              "rstrip": false, "normalized": false}],
+            "post_processor": around,
+            "model": {"type": "WordLevel", "vocab": {end: 0, "w1": 1}, "unk_token": end},
+        });
+        let file = folder.path().join("tokenizer.json");
+        fs::write(file, tokenizer.to_string()).unwrap();
+        let name = folder.path().display().to_string();
+        let opened = Opened::find(&name, |name| Ok(name.into())).unwrap();
+        opened.prompt(text).unwrap()
+    };
+    let none = || serde_json::Value::Null;
+    assert_eq!(prompt(none(), "w1<|endoftext|>"), [1, 0]);
+    assert_eq!(prompt(none(), "w1"), [1]);
+    let text = serde_json::json!({"Sequence": {"id": "A", "type_id": 0}});
+    let second = serde_json::json!({"Sequence": {"id": "B", "type_id": 1}});
+    let mark = serde_json::json!({"SpecialToken": {"id": end, "type_id": 0}});
+    let ended = || {
+        serde_json::json!({"type": "TemplateProcessing", "single": [text, mark], "pair": [text, mark, second],
+            "special_tokens": {end: {"id": end, "ids": [0], "tokens": [end]}}})
+    };
+    assert_eq!(prompt(ended(), "w1"), [1]);
+    assert_eq!(prompt(ended(), "w1<|endoftext|>"), [1, 0]);
 }

@@ -169,6 +169,36 @@ fn questions_about_scenes_are_learned_and_answered() {
     );
 }
 
+/// The words of a model to begin with are those that its embeddings stand for; more answers have a layer of their own.
+#[test]
+fn questions_begin_with_the_words_of_another_model() {
+    let folder = tempdir().unwrap();
+    let few = ["training.steps=1", "training.validate_every=1"];
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    train(&recipe(SCENES, &few), &first, None, false).unwrap();
+    let start = format!("training.start={first:?}");
+    let more = [few[0], few[1], &start, "data.scenes.digits=true"];
+    let began = train(&recipe(SCENES, &more), &second, None, false);
+    let began = began.unwrap().began;
+    let [first, second] = [&first, &second].map(|run| {
+        let registry = Registry::default();
+        let answerer = registry.question_answerer(run, &Device::flex()).unwrap();
+        let description = answerer.description();
+        (
+            description.tokenizers.to_bytes(),
+            description.answers.clone(),
+        )
+    });
+    assert_eq!(first.0, second.0);
+    assert_ne!(first.1, second.1);
+    assert!(!began.drawn.is_empty(), "the layer of the answers");
+    assert!(
+        began.drawn.iter().all(|name| !name.contains("embedding")),
+        "{:?}",
+        began.drawn
+    );
+}
+
 #[test]
 fn a_resumed_run_makes_the_same_updates() {
     let folder = tempdir().unwrap();

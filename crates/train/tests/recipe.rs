@@ -278,6 +278,16 @@ fn values_out_of_range_are_refused() {
             "r.toml:24:1: optimizer.clip_norm: found -1",
         ),
         (
+            "\"sgd\"\nmomentum = 0.9",
+            "\"adam\"\nepsilon = 1e-50",
+            "r.toml:24:1: optimizer.epsilon: found 0.0",
+        ),
+        (
+            "\"sgd\"\nmomentum = 0.9",
+            "\"adadelta\"\nepsilon = 1e39",
+            "r.toml:24:1: optimizer.epsilon: found 1000",
+        ),
+        (
             "warmup = 100",
             "warmup = 0",
             "r.toml:28:1: schedule.warmup: found 0; expected at least 1",

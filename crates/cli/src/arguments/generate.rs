@@ -20,8 +20,8 @@ The text is printed as it is written. Without PROMPT, each line of standard inpu
 together. At the end standard error says how fast it went.
 
 Tokens are drawn after these steps, in this order: the repetition penalty, the temperature, --top-k, --top-p, --min-p. \
-A temperature of 0 takes the likeliest token each time. The model's own settings are those of its generation_config.json: its \
-repetition penalty, and the others where it says \"do_sample\": true. The same seed gives the same text \
+A temperature of 0 takes the likeliest token each time. The model's own settings are those of its generation_config.json, or else \
+its config.json: its repetition penalty, and the others where it says \"do_sample\": true. The same seed gives the same text \
 to the same prompt at the same place among the prompts: each place draws by numbers of its own.
 
 Pictures show the self-attention of the whole text, the prompt included, from one more pass over it.";
@@ -42,7 +42,7 @@ pub struct Generate {
     /// Go on beyond the model's context: when it is full, its older half is forgotten
     #[arg(long, conflicts_with = "beam")]
     pub slide: bool,
-    /// End a text before it contains TEXT; may be given several times
+    /// End a text before it contains TEXT; may be given several times. With --beam, what was found ends there
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
     /// The prompt is a message to the model, by the model's own template of conversations
@@ -63,7 +63,7 @@ pub struct Generate {
     /// Draw from tokens at least P times as likely as the likeliest [default: the model's, or 0]
     #[arg(long, value_name = "P", value_parser = not_negative, help_heading = "Search")]
     pub min_p: Option<f64>,
-    /// Above 1, tokens that have occurred become less likely [default: the model's, or 1]
+    /// Above 1, tokens that have occurred become less likely, with --beam too [default: the model's, or 1]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Search")]
     pub repetition_penalty: Option<f64>,
     /// Where random numbers begin
@@ -71,7 +71,7 @@ pub struct Generate {
     pub seed: u64,
     /// Search for the likeliest text with N hypotheses, without drawing
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search",
-          conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"])]
+          conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
     pub beam: Option<usize>,
     /// How keys and values are kept
     #[arg(

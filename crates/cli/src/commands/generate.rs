@@ -256,9 +256,7 @@ fn draw(
             text.ended = "end";
         }
         if text.ended != "stop" {
-            let rest = stream.finish()?;
-            let rest = std::mem::take(&mut text.held) + &rest;
-            text.written += &rest;
+            let rest = text.finish(&stream.finish()?);
             if let Some(printer) = &mut shown {
                 printer.print(&rest)?;
             }
@@ -307,6 +305,13 @@ impl Text {
         let certain = std::mem::replace(&mut self.held, rest);
         self.written += &certain;
         (certain, false)
+    }
+
+    /// Adds the last of a text to what waits; gives both.
+    fn finish(&mut self, last: &str) -> String {
+        let rest = std::mem::take(&mut self.held) + last;
+        self.written += &rest;
+        rest
     }
 }
 
@@ -362,7 +367,7 @@ impl Stepper for Sliding<'_> {
     }
 }
 
-/// Beam search of each prompt; gives the number of tokens.
+/// Beam search of each prompt; gives the number of tokens. What is found ends before the first stop text.
 fn search(
     options: &Generate,
     all: &mut [Text],
@@ -377,13 +382,13 @@ fn search(
             continue;
         };
         let steps = model.read(&[before], options.cache.kind())?;
-        let mut searching = Searching::new(
-            steps,
-            before.len(),
-            last,
-            &config.stop,
-            WritingRules::default(),
-        );
+        let penalty = config.repetition_penalty;
+        let rules = WritingRules {
+            repetition_penalty: Some(penalty).filter(|&penalty| penalty != 1.0),
+            penalizes_logits: width == 1,
+            ..WritingRules::default()
+        };
+        let mut searching = Searching::new(steps, before, last, &config.stop, rules);
         let beam = BeamConfig {
             size: width,
             n_best: 1,
@@ -399,14 +404,19 @@ fn search(
         let Some(best) = found.into_iter().flatten().next() else {
             continue;
         };
-        tokens += best.tokens.len();
         text.ended = if best.finished { "end" } else { "limit" };
         let mut stream = opened.tokenizer.stream(&text.ids, true)?;
-        for &id in &best.tokens {
-            text.written += &stream.push(id)?;
+        for id in best.tokens {
+            tokens += 1;
+            text.ids.push(id);
+            if text.add(&stream.push(id)?, &options.stop).1 {
+                text.ended = "stop";
+                break;
+            }
         }
-        text.written += &stream.finish()?;
-        text.ids.extend(best.tokens);
+        if text.ended != "stop" {
+            text.finish(&stream.finish()?);
+        }
     }
     Ok(tokens)
 }

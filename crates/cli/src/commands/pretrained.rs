@@ -32,14 +32,19 @@ pub fn find(name: &str, quiet: bool) -> Result<Opened, Failure> {
 /// What is wrong with its files.
 pub fn model(opened: &Opened, storage: Option<Storage>, quiet: bool) -> Result<TextModel, Failure> {
     let model = opened.model(storage)?;
-    if let (false, Some(warning)) = (quiet, opened.tokenizer.without_rows()) {
-        output::warn(&warning);
-    }
+    warn_of_tokens(opened.tokenizer.without_rows(), quiet);
     Ok(model)
 }
 
-/// Reads an encoder-decoder that has `prefix` in front of every text, with a warning of settings of its files that its search does not
-/// obey, unless `quiet`.
+/// Warns of tokens without an embedding, unless `quiet`.
+fn warn_of_tokens(warning: Option<String>, quiet: bool) {
+    if let (false, Some(warning)) = (quiet, warning) {
+        output::warn(&warning);
+    }
+}
+
+/// Reads an encoder-decoder that has `prefix` in front of every text, with warnings of tokens without an embedding and of settings of its
+/// files that its search does not obey, unless `quiet`.
 ///
 /// # Errors
 /// What is wrong with its files.
@@ -51,6 +56,7 @@ pub fn text_to_text(
 ) -> Result<TextToText, Failure> {
     let name = opened.name.clone();
     let model = TextToText::read(opened, storage, prefix)?;
+    warn_of_tokens(model.without_rows(), quiet);
     warn_of_ignored(&name, model.ignored(), quiet);
     Ok(model)
 }

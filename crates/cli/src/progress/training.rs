@@ -239,10 +239,27 @@ fn describe(started: &Started) -> String {
             _ => format!("\nresumed after update {step}"),
         });
     }
+    if !started.drawn.is_empty() {
+        text.push_str(&drawn(&started.drawn));
+    }
     if let Some(sums) = &started.sums {
         text.push_str(&format!("\ngradients are summed {sums}"));
     }
     text
+}
+
+/// What a model to begin with did not have.
+fn drawn(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "\n{} drawn, as training.start has none of that name and shape: {shown}{more}",
+        output::counted(names.len(), "weights")
+    )
 }
 
 fn vocabulary(started: &Started) -> String {
@@ -410,6 +427,18 @@ mod tests {
         assert_eq!(limits.share(50, 30.0), Some(0.5));
         assert_eq!(limits.share(500, 30.0), Some(1.0));
         assert_eq!(Limits::default().share(50, 30.0), None);
+    }
+
+    #[test]
+    fn weights_that_the_start_lacks_are_told() {
+        let names = |count: usize| (0..count).map(|i| format!("w{i}")).collect::<Vec<_>>();
+        assert_eq!(
+            drawn(&names(1)),
+            "\n1 weight drawn, as training.start has none of that name and shape: w0"
+        );
+        let many = drawn(&names(7));
+        assert!(many.contains("7 weights drawn"), "{many}");
+        assert!(many.ends_with(": w0, w1, w2, w3, w4 and 2 more"), "{many}");
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub fn beam_search<S: Stepper + ?Sized>(
             let mut candidates: Vec<Candidate> = vec![];
             for row in start..end {
                 let likely = forced.as_ref().unwrap_or(&likely[row]);
+                if likely.is_empty() {
+                    finished[sentence].push(finish(&live[row], length - 1, config, &ends));
+                }
                 candidates.extend(likely.iter().map(|&(token, score)| Candidate {
                     row,
                     token,
@@ -257,7 +260,8 @@ fn likely_tokens(
         .collect()
 }
 
-/// The `count` likeliest tokens that may be generated, best first; fewer if the others have no probability.
+/// The `count` likeliest tokens that may be generated, best first; fewer if the others have no probability. None is left where every
+/// token is forbidden and none ends a text.
 fn best_tokens(
     scores: &[f32],
     count: usize,
@@ -284,8 +288,8 @@ fn best_tokens(
     }
     // If every token is forbidden, the end marker is allowed.
     if best.is_empty() {
-        let end = scores.get(marks.end as usize).copied();
-        best.push((marks.end, end.unwrap_or(f32::NEG_INFINITY)));
+        let end = scores.get(marks.end as usize);
+        best.extend(end.map(|&score| (marks.end, score)));
     }
     best
 }
@@ -334,7 +338,7 @@ fn finish(beam: &Beam, length: usize, config: &BeamConfig, ends: &[u32]) -> Hypo
     Hypothesis {
         tokens,
         log_probability: beam.log_probability,
-        score: config.rank(beam.log_probability, length, &beam.coverage),
+        score: config.rank(beam.log_probability, length.max(1), &beam.coverage),
         weights,
         finished: end.is_some(),
         end,

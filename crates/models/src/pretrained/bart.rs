@@ -20,15 +20,21 @@ use super::{
     source::{Matrix, Norm, StackSource, expect_layers},
 };
 
-/// Former files have the table of tokens up to four times, and Marian's sines.
+/// Files have tables that are not used: former ones that of tokens up to four times, and Marian's sines; untied ones `shared`.
 const BART: Names<'static> = Names {
     prefixes: &["model."],
     renamed: &[],
-    ignored: &["*embed_tokens.weight", "lm_head.weight", "*coder.version"],
+    ignored: &[
+        "*embed_tokens.weight",
+        "*shared.weight",
+        "lm_head.weight",
+        "*coder.version",
+    ],
 };
 const MARIAN: Names<'static> = Names {
     ignored: &[
         "*embed_tokens.weight",
+        "*shared.weight",
         "*embed_positions.weight",
         "lm_head.weight",
         "*coder.version",
@@ -73,34 +79,35 @@ fn seq2seq(folder: &Folder, marian: bool) -> Result<Seq2SeqSource, PretrainedErr
         marian,
     };
     let names = if marian { MARIAN } else { BART };
-    let vocabulary = config.size("vocab_size")?;
-    let shared = !marian || config.flag_or("share_encoder_decoder_embeddings", true)?;
-    let [read, written] = match shared {
-        true => [("shared", vocabulary); 2],
-        false => [
-            ("encoder.embed_tokens", vocabulary),
-            (
-                "decoder.embed_tokens",
-                config.size_or("decoder_vocab_size", vocabulary)?,
-            ),
-        ],
-    };
-    let table = |(name, rows): (&str, usize)| Matrix::table(name, [rows, model]);
+    let joined = !marian || config.flag_or("share_encoder_decoder_embeddings", true)?;
     let tied = config.flag_or("tie_word_embeddings", true)?;
-    let (_, classes) = written;
+    let [read, written] = ["encoder.embed_tokens", "decoder.embed_tokens"];
+    // Untied files of transformers 5 have `shared` too, which that library does not use; former ones have it alone.
+    let own = !joined || !tied && folder.find(&format!("{read}.weight"), &names).is_some();
+    let written = if own { written } else { "shared" };
+    let (written, output) = folder.shared([written, "lm_head"], tied, &names)?;
+    let vocabulary = config.size("vocab_size")?;
+    let classes = match joined {
+        true => vocabulary,
+        false => config.size_or("decoder_vocab_size", vocabulary)?,
+    };
+    // The bias is that of the output layer, which is the table of tokens or another one.
     let biased = |matrix: Matrix| match folder.find(BIAS, &names) {
         Some(_) => matrix.with_bias(BIAS, &[1, classes]),
         None => matrix,
     };
-    // The table of tokens is the output layer, or there is another one; the bias is that of the output layer.
-    let (tokens, output) = match tied {
-        true => (biased(table(written)), None),
-        false => (
-            table(written),
-            Some(biased(Matrix::linear("lm_head", [model, classes], false))),
-        ),
+    let tokens = Matrix::table(written, [classes, model]);
+    let (tokens, output) = match output {
+        None => (biased(tokens), None),
+        Some(name) => {
+            let output = Matrix::linear(name, [model, classes], false);
+            (tokens, Some(biased(output)))
+        }
     };
-    let of_encoder = if shared { tokens.clone() } else { table(read) };
+    let of_encoder = match own {
+        true => Matrix::table(read, [vocabulary, model]),
+        false => tokens.clone(),
+    };
     Ok(Seq2SeqSource {
         embedding: common.embedding("encoder", of_encoder),
         encoder: common.stack(folder, "encoder")?,

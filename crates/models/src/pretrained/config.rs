@@ -99,6 +99,16 @@ impl Config {
         Self::new(path, json(path, LARGEST_SETTINGS)?)
     }
 
+    /// `generation_config.json` of a folder, if it has one. Where it has, transformers takes no setting of how a model writes from
+    /// `config.json`.
+    pub(super) fn of_generation(folder: &Path) -> Result<Option<Self>, PretrainedError> {
+        let path = folder.join("generation_config.json");
+        match path.exists() {
+            true => Self::read_file(path).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -244,6 +254,17 @@ impl Config {
             0 => Err(self.unexpected(KEY, self.value(KEY), "at least one label")),
             count => (0..count).map(label).collect(),
         }
+    }
+
+    /// Whether it has no keys.
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The same with the values of `other` in place of its own.
+    pub(super) fn updated(mut self, other: Self) -> Self {
+        self.fields.extend(other.fields);
+        self
     }
 
     /// The same with the values of the object `defaults` for keys that are missing; a key with the value `null` keeps it.

@@ -11,7 +11,7 @@
 
 use regard_kernels::{
     MAX_DIM,
-    stack::{Block, FeedForward, LongTexts, Norms, Rotation, SelfAttention, Sizes},
+    stack::{Block, FeedForward, Norms, Rotation, SelfAttention, Sizes},
 };
 use serde_json::json;
 
@@ -22,7 +22,7 @@ use super::{
     families::activation,
     folder::{Folder, Names},
     language_model::LanguageModelSource,
-    rotary::{base_of, plain, rotation},
+    rotary::{base_of, context, plain, rotation},
     source::{Matrix, Norm, StackSource, expect_layers},
 };
 
@@ -155,13 +155,7 @@ pub(super) fn language_model(folder: &Folder) -> Result<LanguageModelSource, Pre
         true => config.positive(key).map(|cap| Some(cap as f32)),
         false => Ok(None),
     };
-    let stretched = rotations.iter().filter_map(|rotation| match rotation.long {
-        // The length of training is in the configuration, and what it is stretched to beside it.
-        Some(LongTexts::Dynamic { factor, .. }) => Some(factor),
-        _ => None,
-    });
-    let stretch = stretched.fold(1.0, f64::max);
-    let context = (config.size("max_position_embeddings")? as f64 * stretch) as usize;
+    let context = context(config)?;
     let vocabulary = config.size("vocab_size")?;
     let tied = config.flag_or("tie_word_embeddings", kin.gemma)?;
     let names = if tied { TIED } else { NAMES };

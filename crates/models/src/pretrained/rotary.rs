@@ -16,6 +16,9 @@ use regard_nn::position::{RotaryConfig, Scaling};
 
 use super::{config::Config, error::PretrainedError};
 
+/// The type of layers that see all.
+const FULL: &str = "full_attention";
+
 /// The rotation of heads of `head` features in layers of type `layer` (`full_attention`), if the configuration tells types apart.
 pub(super) fn rotation(
     config: &Config,
@@ -77,23 +80,42 @@ fn frequencies(
     }
 }
 
-/// The section that describes the rotation: the layer type's, or the only one.
-fn settings(config: &Config, layer: Option<&str>) -> Result<Option<Config>, PretrainedError> {
-    let Some(parameters) = config.section("rope_parameters")? else {
-        return config.section("rope_scaling");
+/// The longest text: `max_position_embeddings`, or what the rotation stretches the length of training to.
+pub(super) fn context(config: &Config) -> Result<usize, PretrainedError> {
+    let stated = config.size("max_position_embeddings")?;
+    let Some(of) = settings(config, Some(FULL))? else {
+        return Ok(stated);
     };
-    match layer {
-        Some(layer) if parameters.has(layer) => parameters.section(layer),
-        _ => Ok(Some(parameters)),
-    }
+    let stretched = match kind(config, &of)? {
+        "dynamic" => of.positive("factor")? * stated as f64,
+        "yarn" => {
+            let trained = trained(config, &of)?;
+            stretch(config, &of, trained)? * trained as f64
+        }
+        _ => 0.0,
+    };
+    Ok(stated.max(stretched as usize))
 }
 
-fn rotation_of(
-    config: &Config,
-    of: &Config,
-    base: f64,
-    size: usize,
-) -> Result<Rotation, PretrainedError> {
+/// The section that describes the rotation: the layer type's, or the only one. In a file with sections of both names `rope_scaling` holds,
+/// for Gemma 3's layers that see all together with their own section.
+fn settings(config: &Config, layer: Option<&str>) -> Result<Option<Config>, PretrainedError> {
+    let scaling = config.section("rope_scaling")?;
+    let scaling = scaling.filter(|scaling| !scaling.is_empty());
+    let parameters = config.section("rope_parameters")?;
+    let own = match (&parameters, layer) {
+        (Some(parameters), Some(layer)) => parameters.section(layer)?,
+        _ => None,
+    };
+    Ok(match (own, scaling) {
+        (Some(own), Some(scaling)) if layer == Some(FULL) => Some(own.updated(scaling)),
+        (Some(own), _) => Some(own),
+        (None, scaling) => scaling.or(parameters),
+    })
+}
+
+/// The kind of a rotation.
+fn kind(config: &Config, of: &Config) -> Result<&'static str, PretrainedError> {
     const TYPES: [&str; 7] = [
         "default", "linear", "dynamic", "yarn", "llama3", "longrope", "su",
     ];
@@ -105,18 +127,42 @@ fn rotation_of(
         true => TYPES[of.one_of(key, &TYPES)?],
         false => "default",
     };
+    Ok(match kind {
+        "su" => "longrope",
+        // Its first files call it so.
+        "yarn" if config.text_or("model_type", "")? == "phi3" => "longrope",
+        kind => kind,
+    })
+}
+
+/// The length of training, which Phi-3's files state beside the section.
+fn trained(config: &Config, of: &Config) -> Result<usize, PretrainedError> {
+    const KEY: &str = "original_max_position_embeddings";
+    match [of, config].into_iter().find(|it| it.has(KEY)) {
+        Some(stated) => stated.size(KEY),
+        None => config.size("max_position_embeddings"),
+    }
+}
+
+/// How many times longer than in training texts may be.
+fn stretch(config: &Config, of: &Config, trained: usize) -> Result<f64, PretrainedError> {
+    match of.has("factor") {
+        true => of.positive("factor"),
+        false => Ok(config.size("max_position_embeddings")? as f64 / trained as f64),
+    }
+}
+
+fn rotation_of(
+    config: &Config,
+    of: &Config,
+    base: f64,
+    size: usize,
+) -> Result<Rotation, PretrainedError> {
     let factor = || of.positive("factor");
-    let trained = || match of.has("original_max_position_embeddings") {
-        true => of.size("original_max_position_embeddings"),
-        false => match config.has("original_max_position_embeddings") {
-            true => config.size("original_max_position_embeddings"),
-            false => config.size("max_position_embeddings"),
-        },
-    };
     let with = |scaling| frequencies(config, base, size, scaling);
     let mut rotation = plain(config, base, size)?;
     let plain = rotation.frequencies.clone();
-    match kind {
+    match kind(config, of)? {
         "linear" => {
             let factor = factor()?;
             rotation.frequencies = with(Scaling::Linear { factor })?;
@@ -133,21 +179,18 @@ fn rotation_of(
                 factor: factor()?,
                 low_frequency_factor: of.positive("low_freq_factor")?,
                 high_frequency_factor: of.positive("high_freq_factor")?,
-                original_length: of.size("original_max_position_embeddings")?,
+                original_length: trained(config, of)?,
             };
             rotation.frequencies = with(scaling)?;
         }
         "yarn" => {
-            let trained = trained()? as f64;
-            let factor = match of.has("factor") {
-                true => factor()?,
-                false => config.size("max_position_embeddings")? as f64 / trained,
-            };
-            rotation.frequencies = yarn(of, &plain, base, factor, trained)?;
+            let trained = trained(config, of)?;
+            let factor = stretch(config, of, trained)?;
+            rotation.frequencies = yarn(of, &plain, base, factor, trained as f64)?;
             rotation.factor = yarn_factor(of, factor)?;
         }
-        "longrope" | "su" => {
-            let trained = trained()?;
+        "longrope" => {
+            let trained = trained(config, of)?;
             let stretched = |key: &str| {
                 let factors = of.floats(key)?;
                 let good = factors.len() == plain.len() && factors.iter().all(|&f| f > 0.0);
@@ -164,10 +207,7 @@ fn rotation_of(
                 beyond: trained,
                 frequencies: stretched("long_factor")?,
             });
-            let factor = match of.has("factor") {
-                true => factor()?,
-                false => config.size("max_position_embeddings")? as f64 / trained as f64,
-            };
+            let factor = stretch(config, of, trained)?;
             rotation.factor = match of.has("attention_factor") {
                 true => of.positive("attention_factor")?,
                 false if factor <= 1.0 => 1.0,
@@ -215,9 +255,11 @@ fn yarn_factor(of: &Config, factor: f64) -> Result<f64, PretrainedError> {
         true => 1.0,
         false => 0.1 * scale * factor.ln() + 1.0,
     };
-    let (all, some) = ("mscale_all_dim", "mscale");
-    match of.has(all) && of.has(some) {
-        true => Ok(grown(of.float(some)?) / grown(of.float(all)?)),
+    // Zero counts as missing.
+    let all = of.float_or("mscale_all_dim", 0.0)?;
+    let some = of.float_or("mscale", 0.0)?;
+    match all != 0.0 && some != 0.0 {
+        true => Ok(grown(some) / grown(all)),
         false => Ok(grown(1.0)),
     }
 }

@@ -41,17 +41,17 @@ pub struct Searching<S> {
     vocabulary: Vocabulary,
     ends: Vec<u32>,
     last: u32,
-    /// Tokens that were read and written.
-    length: usize,
-    /// The text of each row.
+    /// What every row had read before.
+    before: Vec<u32>,
+    /// The text of each row: what it has read and written.
     texts: Vec<Vec<u32>>,
     rules: WritingRules,
 }
 
 impl<S: Stepper> Searching<S> {
-    /// The rows of `steps`, each of which has read `length` tokens: `last` is the token after them, in every row, and `ends` are
+    /// The rows of `steps`, each of which has read the tokens `before`: `last` is the token after them, in every row, and `ends` are
     /// those that end a text, if there are any.
-    pub fn new(steps: S, length: usize, last: u32, ends: &[u32], rules: WritingRules) -> Self {
+    pub fn new(steps: S, before: &[u32], last: u32, ends: &[u32], rules: WritingRules) -> Self {
         Self {
             vocabulary: Vocabulary {
                 start: START,
@@ -62,7 +62,7 @@ impl<S: Stepper> Searching<S> {
             ends: ends.to_vec(),
             steps,
             last,
-            length,
+            before: before.to_vec(),
             texts: vec![],
             rules,
         }
@@ -90,10 +90,10 @@ impl<S: Stepper> Searching<S> {
             let (last, before) = run.split_last()?;
             text.ends_with(before).then_some(*last)
         }));
-        if text.len() == 1 + usize::from(rules.first.is_some()) {
+        if text.len() - self.before.len() == 1 + usize::from(rules.first.is_some()) {
             banned.extend(&rules.begin_banned);
         }
-        if self.length < rules.shortest {
+        if text.len() < rules.shortest {
             banned.extend(&self.ends);
         }
         banned
@@ -116,8 +116,7 @@ impl<S: Stepper> Stepper for Searching<S> {
         });
         let read: Vec<u32> = read.collect();
         self.steps.step(&read, log_probabilities);
-        self.length += 1;
-        self.texts.resize(read.len(), vec![]);
+        self.texts.resize(read.len(), self.before.clone());
         for (text, &id) in self.texts.iter_mut().zip(&read) {
             text.push(id);
         }
@@ -136,7 +135,8 @@ impl<S: Stepper> Stepper for Searching<S> {
                     *score = f32::NEG_INFINITY;
                 }
             }
-            let first = self.rules.first.filter(|_| text.len() == 1);
+            let begins = text.len() - self.before.len() == 1;
+            let first = self.rules.first.filter(|_| begins);
             if let Some(first) = first {
                 scores.fill(f32::NEG_INFINITY);
                 if let Some(score) = scores.get_mut(first as usize) {

@@ -46,7 +46,8 @@ pub struct Seq2SeqModel {
     pub(super) writing: Writing,
 }
 
-/// How a model writes, by `generation_config.json`, or else `config.json`.
+/// How a model writes, by `generation_config.json`, or else `config.json`. The tokens that start, end and fill a text may stand in either
+/// file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Writing {
     /// The decoder's first input.
@@ -64,7 +65,7 @@ pub struct Writing {
 }
 
 /// Keys that are not obeyed, each with the number with which it has no effect.
-const IGNORED: [(&str, f64); 9] = [
+const IGNORED: [(&str, f64); 10] = [
     ("do_sample", 0.0),
     ("encoder_no_repeat_ngram_size", 0.0),
     ("encoder_repetition_penalty", 1.0),
@@ -74,6 +75,7 @@ const IGNORED: [(&str, f64); 9] = [
     ("penalty_alpha", 0.0),
     ("sequence_bias", 0.0),
     ("stop_strings", 0.0),
+    ("watermarking_config", 0.0),
 ];
 
 impl Writing {
@@ -82,95 +84,101 @@ impl Writing {
     /// # Errors
     /// [`PretrainedError`] for a token that is not in the vocabulary, or no token that starts or ends a text.
     pub fn open(folder: &Folder, vocabulary: usize) -> Result<Self, PretrainedError> {
-        let path = folder.path().join("generation_config.json");
-        let own = match path.exists() {
-            true => Some(Config::read_file(&path)?),
-            false => None,
-        };
-        // The file that states a key.
-        let of = |key: &str| match &own {
-            Some(own) if own.has(key) => own,
-            _ => folder.config(),
-        };
-        let known = |key: &str, id: u32| match (id as usize) < vocabulary {
+        let model = folder.config();
+        let own = Config::of_generation(folder.path())?;
+        let stated = own.as_ref().unwrap_or(model);
+        let known = |of: &Config, key: &str, id: u32| match (id as usize) < vocabulary {
             true => Ok(id),
             false => {
                 let expected = format!("a token of the vocabulary of {vocabulary}");
-                Err(of(key).refuse(key, expected))
+                Err(of.refuse(key, expected))
             }
         };
-        let many = |key: &str| -> Result<Vec<u32>, PretrainedError> {
-            let ids = of(key).ids_or(key, vec![])?;
-            ids.into_iter().map(|id| known(key, id)).collect()
+        let many = |of: &Config, key: &str| -> Result<Vec<u32>, PretrainedError> {
+            let ids = of.ids_or(key, vec![])?;
+            ids.into_iter().map(|id| known(of, key, id)).collect()
         };
-        let one =
-            |key: &str| -> Result<Option<u32>, PretrainedError> { Ok(many(key)?.first().copied()) };
-        let needed = |key: &str| match one(key)? {
+        let one = |of: &Config, key: &str| -> Result<Option<u32>, PretrainedError> {
+            Ok(many(of, key)?.first().copied())
+        };
+        // The file that states a mark.
+        let of = |key: &str| match stated.has(key) {
+            true => stated,
+            false => model,
+        };
+        let mark = |key: &str| one(of(key), key);
+        let needed = |key: &str| match mark(key)? {
             Some(id) => Ok(id),
             None => Err(of(key).refuse(key, "the id of a token")),
         };
-        let start = match (one("decoder_start_token_id")?, one("pad_token_id")?) {
+        let start = match (mark("decoder_start_token_id")?, mark("pad_token_id")?) {
             (Some(start), _) => start,
-            (None, Some(padding)) if folder.config().text("model_type")? == "t5" => padding,
+            (None, Some(padding)) if model.text("model_type")? == "t5" => padding,
             _ => needed("decoder_start_token_id")?,
         };
-        needed("eos_token_id")?;
-        let ends = many("eos_token_id")?;
-        let mut banned = words(of("bad_words_ids"), "bad_words_ids")?;
+        let end = "eos_token_id";
+        needed(end)?;
+        let ends = many(of(end), end)?;
+        let mut banned = words(stated, "bad_words_ids")?;
         for &id in banned.iter().flatten() {
-            known("bad_words_ids", id)?;
+            known(stated, "bad_words_ids", id)?;
         }
         // What ends a text cannot be forbidden in this way.
         banned.retain(|word| !matches!(word[..], [id] if ends.contains(&id)));
-        let suppressed = of("suppress_tokens").ids_or("suppress_tokens", vec![])?;
+        let suppressed = stated.ids_or("suppress_tokens", vec![])?;
         banned.extend(suppressed.into_iter().map(|id| vec![id]));
-        let begin = "begin_suppress_tokens";
-        let count = |key: &str| of(key).count_or(key, 0);
+        // A key of BART's first files.
+        let former = "force_bos_token_to_be_generated";
+        let first = match own.is_none() && model.flag_or(former, false)? {
+            true => one(model, "bos_token_id")?.or(one(stated, "forced_bos_token_id")?),
+            false => one(stated, "forced_bos_token_id")?,
+        };
+        let count = |key: &str| stated.count_or(key, 0);
         // `max_length` and `min_length` count the token that begins a text.
         let (new, all) = ("max_new_tokens", "max_length");
-        let longest = match (of(new).has(new), of(all).has(all)) {
-            (true, _) => Some(of(new).size(new)?),
-            (_, true) => Some((of(all).size(all)? - 1).max(1)),
+        let longest = match (stated.has(new), stated.has(all)) {
+            (true, _) => Some(stated.size(new)?),
+            (_, true) => Some((stated.size(all)? - 1).max(1)),
             _ => None,
         };
-        let shortest = match of("min_new_tokens").has("min_new_tokens") {
+        let shortest = match stated.has("min_new_tokens") {
             true => 1 + count("min_new_tokens")?,
             false => count("min_length")?,
         };
-        let penalty = of("repetition_penalty").positive_or("repetition_penalty", 1.0)?;
-        let renormalized = of("renormalize_logits").flag_or("renormalize_logits", false)?;
+        let penalty = stated.positive_or("repetition_penalty", 1.0)?;
+        let renormalized = stated.flag_or("renormalize_logits", false)?;
         let key = "early_stopping";
-        let stopping = match of(key).value(key) {
+        let stopping = match stated.value(key) {
             None | Some(Value::Bool(false)) => Stopping::Heuristic,
             Some(Value::Bool(true)) => Stopping::Early,
             Some(Value::String(text)) if text == "never" => Stopping::Never,
-            _ => return Err(of(key).refuse(key, "true, false or \"never\"")),
+            _ => return Err(stated.refuse(key, "true, false or \"never\"")),
         };
         let limit = longest.map(|most| LengthLimit {
             factor: 0.0,
             constant: most,
             most,
         });
-        let has_effect = |&&(key, none): &&(&str, f64)| of(key).has_effect(key, none);
+        let has_effect = |&&(key, none): &&(&str, f64)| stated.has_effect(key, none);
         Ok(Self {
             start,
             rules: WritingRules {
                 repetition_penalty: Some(penalty).filter(|&penalty| penalty != 1.0),
                 banned,
-                begin_banned: of(begin).ids_or(begin, vec![])?,
+                begin_banned: stated.ids_or("begin_suppress_tokens", vec![])?,
                 shortest,
-                first: one("forced_bos_token_id")?,
+                first,
                 renormalized,
                 ..WritingRules::default()
             },
             search: BeamConfig {
-                size: of("num_beams").size_or("num_beams", 1)?,
+                size: stated.size_or("num_beams", 1)?,
                 stopping,
                 penalty: LengthPenalty::Power,
-                length_penalty: of("length_penalty").float_or("length_penalty", 1.0)?,
+                length_penalty: stated.float_or("length_penalty", 1.0)?,
                 no_repeat_ngram: count("no_repeat_ngram_size")?,
                 limit: limit.unwrap_or_default(),
-                forced_end: one("forced_eos_token_id")?,
+                forced_end: one(stated, "forced_eos_token_id")?,
                 ..BeamConfig::default()
             },
             longest,
@@ -381,7 +389,7 @@ impl Seq2SeqModel {
             ..rules.clone()
         };
         let reading = self.begin(&self.encode(sources, None)?, Kind::F32);
-        Ok((Searching::new(reading, 0, *start, ends, rules), config))
+        Ok((Searching::new(reading, &[], *start, ends, rules), config))
     }
 
     /// Changes these heads of the encoder and of the decoder from now on, and no others.

@@ -2,6 +2,7 @@
 
 mod former;
 mod sentence_piece;
+mod stated;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,7 +23,7 @@ use crate::text::{Alone, Library, LibraryError, Piece, Stream, pieces, split_wor
 /// The special tokens by role, each a text or an object with a text and its settings.
 type Roles = BTreeMap<&'static str, Value>;
 
-/// The roles of special tokens: their keys, without `_token`.
+/// The roles of special tokens, in the order in which their tokens are added to a vocabulary: their keys, without `_token`.
 const ROLES: [&str; 7] = ["bos", "eos", "unk", "sep", "pad", "cls", "mask"];
 
 /// The ids of tokens with a role, of those that a model has.
@@ -146,7 +147,8 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// The tokenizer of a folder: `tokenizer.json`; where there is none, `vocab.json` and `merges.txt` (the byte-level BPE of GPT-2
     /// and RoBERTa), `vocab.txt` (BERT's WordPiece), or a model of SentencePiece: `spiece.model` (T5), `tokenizer.model` (Llama) or
-    /// `source.spm` with `vocab.json` (Marian).
+    /// `source.spm` with `vocab.json` (Marian). `tokenizer_config.json` and the files beside it may name more tokens, and state flags of
+    /// its steps.
     ///
     /// # Errors
     /// [`PretrainedError`] if there is no such file, or a damaged one.
@@ -176,11 +178,12 @@ impl Tokenizer {
         let model = settings(&file("config.json"))?;
         let mut tokens = special_tokens(folder, &config)?;
         let (mut path, mut pieces) = (file("tokenizer.json"), None);
+        let of_library = path.exists();
         let model_of_pieces = ["spiece.model", "tokenizer.model"].map(file);
         let model_of_pieces = model_of_pieces.into_iter().find(|path| path.exists());
         // Its words end with `</w>`, and are in lower case: another library's file than GPT-2's.
         let is_clip = model.get("model_type").and_then(Value::as_str) == Some("clip");
-        let mut document: Value = if path.exists() {
+        let mut document: Value = if of_library {
             json(&path, LARGEST_LIST)?
         } else if !is_clip && file("vocab.json").exists() && file("merges.txt").exists() {
             path = folder.to_owned();
@@ -206,10 +209,15 @@ impl Tokenizer {
                 ),
             ));
         };
+        stated::steps(folder, &config, &mut document)?;
+        if pieces.is_none() {
+            stated::tokens(folder, &config, of_library, &tokens, &mut document)?;
+        }
+        let cleans = stated::cleans(&config, &document);
         let truncation_side = truncation_side(folder, &config, &document)?;
         let read =
             |document: &mut Value| Library::new(document).map_err(|error| damaged(&path, error));
-        let library = read(&mut document)?;
+        let library = read(&mut document)?.cleaning(cleans);
         let pieces = pieces.as_mut().map(read).transpose()?;
         let special = special_ids(folder, &library, &tokens, &model)?;
         let tokens = library.special_tokens().into_iter();
@@ -305,6 +313,7 @@ impl Tokenizer {
         }
         document["normalizer"] = json!({"type": "Sequence", "normalizers": steps});
         let library = Library::new(&mut document).map_err(|error| damaged(&self.path, error))?;
+        let library = library.cleaning(self.encoder().cleans());
         let mut lower_cased = self.clone();
         match &mut lower_cased.pieces {
             Some(pieces) => *pieces = library,
@@ -635,16 +644,22 @@ fn truncation_side(
 }
 
 /// The special tokens of `tokenizer_config.json` and `special_tokens_map.json` by role, each with its settings if the file has
-/// them.
+/// them. The map comes first where there is neither a `tokenizer.json` nor a list of added tokens, as transformers has it.
 pub(super) fn special_tokens(
     folder: &Path,
     config: &Map<String, Value>,
 ) -> Result<Roles, PretrainedError> {
     let map = settings(&folder.join("special_tokens_map.json"))?;
+    let former =
+        !folder.join("tokenizer.json").exists() && !config.contains_key("added_tokens_decoder");
+    let files = match former {
+        true => [&map, config],
+        false => [config, &map],
+    };
     let mut found = BTreeMap::new();
     for role in ROLES {
         let key = format!("{role}_token");
-        let token = [config, &map].into_iter().find_map(|file| {
+        let token = files.into_iter().find_map(|file| {
             let token = file.get(&key)?;
             content(token).map(|_| token.clone())
         });

@@ -27,6 +27,8 @@ pub enum LibraryError {
 pub struct Library {
     tokenizer: Tokenizer,
     size: usize,
+    /// Whether decoded text loses the spaces in front of punctuation.
+    cleans: bool,
 }
 
 impl Library {
@@ -56,7 +58,23 @@ impl Library {
                 size - 1
             )));
         }
-        Ok(Self { tokenizer, size })
+        Ok(Self {
+            tokenizer,
+            size,
+            cleans: false,
+        })
+    }
+
+    /// The same, of which decoded text loses the spaces in front of punctuation and English endings, or keeps them:
+    /// `clean_up_tokenization_spaces` of transformers.
+    #[must_use]
+    pub fn cleaning(self, cleans: bool) -> Self {
+        Self { cleans, ..self }
+    }
+
+    /// Whether it does so.
+    pub fn cleans(&self) -> bool {
+        self.cleans
     }
 
     /// The tokenizer as a `tokenizer.json`.
@@ -137,7 +155,21 @@ impl Library {
     /// # Errors
     /// [`LibraryError::Failed`].
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, LibraryError> {
-        called(|| self.tokenizer.decode(ids, skip_special)).map_err(LibraryError::Failed)
+        self.decode_as(ids, skip_special, self.cleans)
+    }
+
+    fn decode_as(
+        &self,
+        ids: &[u32],
+        skip_special: bool,
+        cleans: bool,
+    ) -> Result<String, LibraryError> {
+        let text = called(|| self.tokenizer.decode(ids, skip_special));
+        let text = text.map_err(LibraryError::Failed)?;
+        Ok(match cleans {
+            true => cleaned(text),
+            false => text,
+        })
     }
 
     /// Decodes token by token.
@@ -145,6 +177,7 @@ impl Library {
         Stream {
             library: self,
             skip_special,
+            cleans: self.cleans,
             window: vec![],
             boundary: 0,
             given: String::new(),
@@ -152,14 +185,17 @@ impl Library {
         }
     }
 
-    /// The text that each of `ids` adds to the text of those before it, special tokens left out. A character whose bytes are spread
-    /// over several tokens belongs to the first of them.
+    /// The text that each of `ids` adds to the text of those before it, special tokens left out and spaces as they are. A character
+    /// whose bytes are spread over several tokens belongs to the first of them.
     ///
     /// # Errors
     /// [`LibraryError::Failed`].
     pub fn parts(&self, ids: &[u32]) -> Result<Vec<String>, LibraryError> {
         let mut parts = vec![String::new(); ids.len()];
-        let mut stream = self.stream(true);
+        let mut stream = Stream {
+            cleans: false,
+            ..self.stream(true)
+        };
         let mut begun = None;
         for (place, &id) in ids.iter().enumerate() {
             let added = stream.push(id)?;
@@ -188,13 +224,14 @@ impl Library {
 pub struct Stream<'a> {
     library: &'a Library,
     skip_special: bool,
+    cleans: bool,
     /// The last tokens.
     window: Vec<u32>,
     /// The place in the window up to which the text was complete before the last token.
     boundary: usize,
     /// The text of the window that was given.
     given: String,
-    /// Whether the window ends in the middle of a character.
+    /// Whether the window ends in the middle of a character, or of what cleaning may change.
     waits: bool,
 }
 
@@ -219,6 +256,12 @@ impl Stream<'_> {
         let too_long = self.window.len() > Self::TOO_LONG;
         let end = if too_long {
             text.len()
+        } else if self.cleans {
+            let end = unchanging(complete(&text)).len();
+            match self.may_get_back_its_space(&text)? {
+                true => end.min(text.len() - 1),
+                false => end,
+            }
         } else {
             complete(&text).len()
         };
@@ -253,6 +296,17 @@ impl Stream<'_> {
         Ok(added)
     }
 
+    /// Whether `text`, that of the window, ends with an apostrophe that has lost the spaces around it, of which the second one may be
+    /// that of a punctuation mark: then the first one stays.
+    fn may_get_back_its_space(&self, text: &str) -> Result<bool, LibraryError> {
+        if !text.ends_with('\'') {
+            return Ok(false);
+        }
+        let ids = &self.window[..];
+        let plain = self.library.decode_as(ids, self.skip_special, false)?;
+        Ok(plain.ends_with(" ' "))
+    }
+
     /// Cuts the window to its tokens from place `from`, whose text was `given`.
     fn keep_from(&mut self, from: usize, given: String) {
         self.window.drain(..from);
@@ -270,7 +324,8 @@ impl Stream<'_> {
     }
 
     fn decoded(&self, from: usize) -> Result<String, LibraryError> {
-        self.library.decode(&self.window[from..], self.skip_special)
+        let ids = &self.window[from..];
+        self.library.decode_as(ids, self.skip_special, self.cleans)
     }
 }
 
@@ -278,6 +333,35 @@ impl Stream<'_> {
 /// each of these bytes, for all of them, or for all bytes of a run that is not complete.
 fn complete(text: &str) -> &str {
     text.trim_end_matches(char::REPLACEMENT_CHARACTER)
+}
+
+/// What cleaning replaces, in this order, and by what: transformers' `clean_up_tokenization`.
+const CLEANED: [(&str, &str); 10] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
+
+fn cleaned(text: String) -> String {
+    let replaced = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
+    CLEANED.iter().fold(text, replaced)
+}
+
+/// `text` without what may be the beginning of something that cleaning replaces.
+fn unchanging(text: &str) -> &str {
+    let begins = |start: &usize| {
+        let rest = &text[*start..];
+        CLEANED.iter().any(|(from, _)| from.starts_with(rest))
+    };
+    let start = text.rfind(' ').filter(begins);
+    &text[..start.unwrap_or(text.len())]
 }
 
 fn malformed(problem: impl Into<String>) -> LibraryError {

@@ -156,7 +156,7 @@ fn a_beam_of_one_is_greedy() {
         for id in 5..model.vocabulary() as u32 {
             let expected = greedy(&model, &[id], 3, Kind::F32);
             let rules = WritingRules::default();
-            let mut searching = Searching::new(model.begin(1, Kind::F32), 0, id, &[], rules);
+            let mut searching = Searching::new(model.begin(1, Kind::F32), &[], id, &[], rules);
             let mut config = BeamConfig::greedy();
             config.limit.most = 3;
             let found = beam_search(&mut searching, &[1], &config);
@@ -312,6 +312,64 @@ fn missing_keys_mean_what_they_mean_to_the_family() {
     // Of 4 pairs; positions of the layer that sees all are divided by 2.
     assert!((second(0) - 1e4f64.powf(-0.25)).abs() < 1e-9);
     assert!((second(2) - 1e6f64.powf(-0.25) / 2.0).abs() < 1e-9);
+}
+
+/// Rotary scaling in other words, as transformers 5.24 reads them.
+#[test]
+fn other_words_for_a_scaling_describe_the_same_model() {
+    type Change = fn(&mut Map<String, Value>);
+    let cases: [(&str, &str, Change); 4] = [
+        ("phi3-longrope", "config.v4.json", |config| {
+            config["rope_scaling"]["type"] = json!("yarn");
+        }),
+        // `rope_scaling` holds, where both are.
+        ("llama-linear", "config.v4.json", |config| {
+            let unscaled = json!({"rope_type": "default", "rope_theta": 10000.0});
+            config.insert("rope_parameters".to_owned(), unscaled);
+        }),
+        ("gemma3", "config.json", |config| {
+            let full = &mut config["rope_parameters"]["full_attention"];
+            *full = json!({"rope_type": "default", "rope_theta": full["rope_theta"]});
+            let scaling = json!({"rope_type": "linear", "factor": 2.0});
+            config.insert("rope_scaling".to_owned(), scaling);
+        }),
+        ("llama-llama3", "config.json", |config| {
+            let parameters = config["rope_parameters"].as_object_mut().unwrap();
+            let trained = parameters.remove("original_max_position_embeddings");
+            config["max_position_embeddings"] = trained.unwrap();
+        }),
+    ];
+    for (case, file, change) in cases {
+        let usual = LanguageModel::open(&open(case), None).unwrap();
+        let found = changed(case, file, change).unwrap();
+        let golden = Golden::of(case);
+        for rows in ["ids", "long.ids"]
+            .into_iter()
+            .filter(|rows| golden.ids.contains_key(*rows))
+        {
+            let ids = &golden.rows(rows)[0];
+            assert_eq!(found.logits(ids), usual.logits(ids), "{case}: {rows}");
+        }
+    }
+}
+
+/// A text may be as long as YaRN stretches the length of training.
+#[test]
+fn yarn_lengthens_the_context() {
+    let usual = LanguageModel::open(&open("llama-yarn"), None).unwrap();
+    let of = |length: usize| {
+        let change = |config: &mut Map<String, Value>| {
+            config["max_position_embeddings"] = json!(length);
+        };
+        changed("llama-yarn", "config.json", change).unwrap()
+    };
+    assert_eq!(usual.context(), 4096);
+    let short = of(16);
+    assert_eq!(short.context(), 4096);
+    assert_eq!(of(5000).context(), 5000);
+    let ids = &Golden::of("llama-yarn").rows("ids")[0];
+    let long = ids.repeat(2);
+    assert_eq!(short.logits(&long), usual.logits(&long));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use regard_kernels::{Kind, matmul::Storage};
 use regard_models::{
     generate::{BeamConfig, Prompt, SampleConfig, sample},
-    pretrained::{Folder, LanguageModel, Look, Seq2SeqModel},
+    pretrained::{Folder, LanguageModel, Look, Seq2SeqModel, WritingRules},
 };
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use super::{Golden, Weights, close, copied, open, real};
 
 const CASES: [&str; 5] = ["t5", "t5-gated", "bart", "marian", "marian-two"];
+/// BART whose tables are not all the same one.
+const TABLES: [&str; 2] = ["bart-own-head", "bart-untied"];
 
 fn model(case: &str, storage: Option<Storage>) -> Seq2SeqModel {
     Seq2SeqModel::open(&open(case), storage).unwrap_or_else(|error| panic!("{case}: {error}"))
@@ -51,7 +53,7 @@ fn slices(rows: &[Vec<u32>]) -> Vec<&[u32]> {
 
 #[test]
 fn states_weights_and_logits_are_those_of_the_original() {
-    for case in CASES {
+    for case in CASES.into_iter().chain(TABLES) {
         let golden = Golden::of(case);
         let model = model(case, Some(Storage::F32));
         let (sources, masks) = (sources(&golden), golden.rows("attention_mask"));
@@ -105,7 +107,7 @@ fn states_weights_and_logits_are_those_of_the_original() {
 
 #[test]
 fn tokens_are_those_of_the_original_with_a_cache_and_without() {
-    for case in CASES {
+    for case in CASES.into_iter().chain(TABLES) {
         let golden = Golden::of(case);
         let model = model(case, None);
         let expected = golden.ids["greedy"].1.iter().map(|&id| id as u32);
@@ -242,6 +244,50 @@ fn searches_are_those_of_the_original() {
     }
 }
 
+/// `config.json` says how a model writes where there is no `generation_config.json`; marks may stand in either.
+#[test]
+fn settings_of_writing_come_from_one_file() {
+    let copy = copied("bart");
+    let file = |name: &str| copy.path().join(name);
+    let bytes = std::fs::read(file("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&bytes).unwrap();
+    for (key, value) in [
+        ("num_beams", json!(4)),
+        ("min_length", json!(9)),
+        ("no_repeat_ngram_size", json!(3)),
+        ("force_bos_token_to_be_generated", json!(true)),
+        ("encoder_repetition_penalty", json!(1.2)),
+    ] {
+        config[key] = value;
+    }
+    std::fs::write(file("config.json"), config.to_string()).unwrap();
+    std::fs::write(file("generation_config.json"), "{}").unwrap();
+    let writing = || {
+        let model = Seq2SeqModel::open(&Folder::open(copy.path()).unwrap(), None).unwrap();
+        model.writing().clone()
+    };
+    let own = writing();
+    assert_eq!((own.start, &own.ends[..]), (2, &[2][..]));
+    assert_eq!(own.rules, WritingRules::default());
+    let usual = BeamConfig::default();
+    let search = &own.search;
+    assert_eq!((search.size, search.no_repeat_ngram), (1, 0));
+    assert_eq!((search.forced_end, search.limit), (None, usual.limit));
+    assert!(own.ignored.is_empty());
+    std::fs::remove_file(file("generation_config.json")).unwrap();
+    let former = writing();
+    assert_eq!((former.rules.shortest, former.rules.first), (9, Some(0)));
+    let search = &former.search;
+    assert_eq!((search.size, search.no_repeat_ngram), (4, 3));
+    assert_eq!(search.forced_end, Some(2));
+    assert_eq!(former.ignored, ["encoder_repetition_penalty"]);
+    // The former key alone names no token.
+    config.as_object_mut().unwrap().remove("bos_token_id");
+    config["forced_bos_token_id"] = json!(5);
+    std::fs::write(file("config.json"), config.to_string()).unwrap();
+    assert_eq!(writing().rules.first, Some(5));
+}
+
 #[test]
 fn settings_of_writing_that_are_not_obeyed_are_named() {
     let copy = copied("t5");
@@ -351,7 +397,7 @@ fn small_storage_is_close() {
 /// Configurations in the words of transformers 4 describe the same models.
 #[test]
 fn former_configurations_describe_the_same_models() {
-    for case in CASES {
+    for case in CASES.into_iter().chain(TABLES) {
         let copy = copied(case);
         let former = copy.path().join("config.v4.json");
         std::fs::rename(former, copy.path().join("config.json")).unwrap();

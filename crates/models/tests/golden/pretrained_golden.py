@@ -425,8 +425,11 @@ def as_pickle(folder):
 
 def with_own_head(folder):
     """An output layer that is not the table of tokens, in spite of the configuration: both stay as they are."""
-    change_names(folder, lambda tensors: tensors | {"lm_head.weight": tensors["transformer.wte.weight"].flip(0).contiguous()})
+    def change(tensors):
+        table = next(tensors[name] for name in ("transformer.wte.weight", "model.shared.weight") if name in tensors)
+        return tensors | {"lm_head.weight": table.flip(0).contiguous()}
 
+    change_names(folder, change)
 
 def with_head_alone(folder):
     """The table of tokens under the name of the output layer that shares it."""
@@ -592,6 +595,11 @@ CASES = [
          T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_decoder_layers=3), translator,
          "version 1.1: gated GELU, untied; 2 + 3 layers", untie=True),
     Case("bart", "BartForConditionalGeneration", BART, translator, "final_logits_bias is not 0; 4 heads, in the decoder 2"),
+    Case("bart-untied", "BartForConditionalGeneration",
+         BART | dict(encoder_layers=1, decoder_layers=1, tie_word_embeddings=False), translator,
+         "untied: tables of the encoder and the decoder, an output layer, and `shared`, which is not used"),
+    Case("bart-own-head", "BartForConditionalGeneration", BART | dict(encoder_layers=1, decoder_layers=1), translator,
+         "tied by its configuration, and an output layer of its own in the file", finish=with_own_head),
     Case("marian", "MarianMTModel",
          BART | dict(activation_function="swish", scale_embedding=True, pad_token_id=52, decoder_start_token_id=52,
                      eos_token_id=0, bos_token_id=None),

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use regard_models::{
     Stepper,
     generate::{BeamConfig, Hypothesis, LengthLimit, LengthPenalty, Stopping, beam_search},
+    pretrained::{Searching, WritingRules},
 };
 
 const PADDING: u32 = 0;
@@ -473,5 +474,62 @@ fn scores_that_are_no_numbers_end_the_search() {
             assert_eq!(found.len(), 2);
             assert!(found.iter().all(|hypotheses| !hypotheses.is_empty()));
         }
+    }
+}
+
+/// Three tokens, of which none ends a text, each as likely as the others.
+struct Three;
+
+impl Stepper for Three {
+    fn vocabulary(&self) -> regard_models::Vocabulary {
+        regard_models::Vocabulary::new(3)
+    }
+
+    fn step(&mut self, previous: &[u32], scores: &mut Vec<f32>) -> Option<Vec<f32>> {
+        assert!(previous.iter().all(|&token| token < 3));
+        scores.clear();
+        scores.resize(3 * previous.len(), 0.0);
+        None
+    }
+
+    fn select(&mut self, _: &[usize], _: bool) {}
+}
+
+/// A text with which no token may go on ends there, if there is no token that ends a text.
+#[test]
+fn a_text_ends_where_every_token_is_forbidden() {
+    for (size, stopping) in [
+        (1, Stopping::Shrinking),
+        (2, Stopping::Shrinking),
+        (2, Stopping::Early),
+        (2, Stopping::Never),
+    ] {
+        let search = |before: &[u32]| {
+            let rules = WritingRules {
+                no_repeat_ngram: 1,
+                ..WritingRules::default()
+            };
+            let mut searching = Searching::new(Three, before, 0, &[], rules);
+            let config = BeamConfig {
+                size,
+                stopping,
+                n_best: size,
+                limit: LengthLimit {
+                    factor: 0.0,
+                    constant: 5,
+                    most: 5,
+                },
+                ..BeamConfig::default()
+            };
+            beam_search(&mut searching, &[0], &config).remove(0)
+        };
+        let texts = |found: &[Hypothesis]| -> Vec<Vec<u32>> {
+            assert!(found.iter().all(|one| !one.finished && one.end.is_none()));
+            assert!(found.iter().all(|one| one.score.is_finite()));
+            found.iter().map(|one| one.tokens.clone()).collect()
+        };
+        assert_eq!(texts(&search(&[])), [[1, 2], [2, 1]][..size]);
+        assert_eq!(texts(&search(&[1])), [[2]]);
+        assert_eq!(texts(&search(&[1, 2])), [Vec::<u32>::new()]);
     }
 }

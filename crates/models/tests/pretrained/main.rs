@@ -8,4 +8,5 @@ mod golden;
 mod hostile;
 #[cfg(feature = "hub")]
 mod hub;
+mod stated;
 mod tokenizer;

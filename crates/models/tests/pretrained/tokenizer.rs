@@ -258,7 +258,7 @@ fn special_ids_come_from_all_files() {
     assert_eq!(*open().special(), SpecialIds::default());
     files.json(
         "special_tokens_map.json",
-        &json!({"eos_token": "</s>", "pad_token": "<none>", "unk_token": null}),
+        &json!({"eos_token": "</s>", "unk_token": null}),
     );
     files.json(
         "tokenizer_config.json",
@@ -291,6 +291,19 @@ fn special_ids_come_from_all_files() {
         SpecialIds {
             eos: vec![2, 5],
             pad: Some(3),
+            ..special.clone()
+        }
+    );
+    // One that is not in the vocabulary is behind it.
+    files.json(
+        "special_tokens_map.json",
+        &json!({"eos_token": "</s>", "pad_token": "<none>"}),
+    );
+    assert_eq!(
+        *open().special(),
+        SpecialIds {
+            eos: vec![2, 5],
+            pad: Some(283),
             ..special
         }
     );

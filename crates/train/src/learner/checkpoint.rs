@@ -4,7 +4,7 @@
 //! `optimizer.second.*`) and, as metadata, the [`Progress`] and the model's description. It replaces
 //! the former one atomically.
 
-use std::{collections::HashMap, fs, path::Path};
+use std::{cmp::Ordering, collections::HashMap, fs, path::Path};
 
 use regard_nn::weights::{self, Arrays, Difference, WeightsError};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,9 @@ pub struct Progress {
     /// A hash of the training examples; `None` in files of before.
     #[serde(default)]
     pub data: Option<u64>,
+    /// A hash of the validation examples and of how models are judged by them; `None` in files of before.
+    #[serde(default)]
+    pub validation: Option<u64>,
     /// A hash of the batches of the current epoch, in their order; `None` in files of before.
     #[serde(default)]
     pub batches: Option<u64>,
@@ -78,6 +81,22 @@ pub struct Best {
     /// The loss, by which equal measures are told apart; `None` in files of before.
     #[serde(default)]
     pub loss: Option<f64>,
+}
+
+impl Best {
+    /// How good a validation is beside this one: by its measure, which is better lower if it is the loss (`by_loss`), and where the two
+    /// are equal, such as a BLEU of 0 in the beginning, by the loss. `None` where a number is NaN.
+    pub fn order_of(&self, measure: f64, loss: f64, by_loss: bool) -> Option<Ordering> {
+        let measures = match by_loss {
+            true => self.measure.partial_cmp(&measure)?,
+            false => measure.partial_cmp(&self.measure)?,
+        };
+        let losses = match self.loss {
+            Some(best) => best.partial_cmp(&loss)?,
+            None => Ordering::Equal,
+        };
+        Some(measures.then(losses))
+    }
 }
 
 /// Sums over the updates since the last report.
@@ -209,4 +228,44 @@ impl Checkpoint {
 fn progress(metadata: &HashMap<String, String>) -> Result<Progress, String> {
     let text = metadata.get(PROGRESS).ok_or("missing")?;
     serde_json::from_str(text).map_err(|error| format!("malformed ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_measures_are_ordered_by_the_loss() {
+        use Ordering::{Equal, Greater, Less};
+        let best = Best {
+            step: 1,
+            measure: 20.0,
+            by_loss: Some(false),
+            loss: Some(2.0),
+        };
+        for (measure, loss, expected) in [
+            (21.0, 3.0, Some(Greater)),
+            (19.0, 1.0, Some(Less)),
+            (20.0, 1.9, Some(Greater)),
+            (20.0, 2.0, Some(Equal)),
+            (20.0, 2.1, Some(Less)),
+            (21.0, f64::NAN, None),
+            (f64::NAN, 1.0, None),
+        ] {
+            assert_eq!(
+                best.order_of(measure, loss, false),
+                expected,
+                "{measure} {loss}"
+            );
+        }
+        let by_loss = Best {
+            measure: 2.0,
+            ..best
+        };
+        assert_eq!(by_loss.order_of(1.5, 1.5, true), Some(Greater));
+        assert_eq!(by_loss.order_of(2.5, 2.5, true), Some(Less));
+        assert_eq!(by_loss.order_of(f64::NAN, f64::NAN, true), None);
+        let unknown = Best { loss: None, ..best };
+        assert_eq!(unknown.order_of(20.0, 9.0, false), Some(Equal));
+    }
 }

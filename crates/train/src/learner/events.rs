@@ -44,6 +44,10 @@ pub struct Started {
     pub model: String,
     /// The number of weights.
     pub parameters: usize,
+    /// The weights that a new run draws although it begins with a trained model (`training.start`), which has none of that name and
+    /// shape.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drawn: Vec<String>,
     /// What is trained on: "sentence pairs", "labelled sentences", "texts", "images", "captions" or "images with questions".
     pub examples: &'static str,
     /// What [`TrainMetrics::tokens_per_second`] counts: "tokens" or "images".

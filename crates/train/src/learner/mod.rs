@@ -12,14 +12,14 @@
 //! | `model.safetensors` | the finished model: the average, or the best if that is better |
 //! | `metrics.jsonl` | one JSON object a line (see [`Event`]) |
 //! | `.lock` | locked by the process that trains here |
-//! | `validation/step-N.txt` | the translations (or labels) of the validation set |
+//! | `validation/step-N.txt` | the translations (or labels) of the validation set, line by line |
 //!
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
 //! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
 //! of these. With several processes ([`ranks`](crate::ranks)) each computes some rows of every batch (`parallel.rs`) and some of every
 //! validation; rank 0 alone reports, and reads and writes the folder. A run that fails before an update was saved or reported leaves no folder that it made.
-//! A recipe or tokenizer in the folder that no run has written is not replaced: the run is refused.
+//! A recipe or tokenizer in the folder that no run has written is not replaced: the run is refused, and so is going on with it.
 
 pub mod checkpoint;
 pub mod events;

@@ -1,7 +1,8 @@
 //! One run: its data, its model, and the loop over updates.
 
 use std::{
-    collections::HashMap, fs, io::Write as _, path::PathBuf, sync::atomic::Ordering, time::Instant,
+    cmp::Ordering as Order, collections::HashMap, fs, io::Write as _, path::PathBuf,
+    sync::atomic::Ordering, time::Instant,
 };
 
 use burn::{module::Module, tensor::Device};
@@ -17,6 +18,7 @@ use super::{
     start::{Start, freeze},
 };
 use crate::{
+    corpus::CorpusError,
     error::TrainError,
     files::{self, FileError},
     model_file::{self, Metadata, ModelFileError},
@@ -36,6 +38,8 @@ pub(crate) struct Session<'a, T: Task> {
     description: T::Description,
     /// Absent only during an update.
     model: Option<T::Model>,
+    /// The weights that the model to begin with did not have.
+    drawn: Vec<String>,
     optimizer: Optimizer,
     summing: Summing,
     progress: Progress,
@@ -85,19 +89,23 @@ impl<'a, T: Task> Session<'a, T> {
         let model = session.model.take().expect(AWAY);
         let model = weights::apply(model, checkpoint.model)?;
         session.model = Some(frozen(&session.recipe, model)?);
+        let judged_by = session.progress.validation;
         session.progress = checkpoint.progress;
         let data = session.task.fingerprint(&session.data);
         if session.progress.data.is_some_and(|former| former != data) {
             return Err(TrainError::OtherData(path));
         }
         session.expect_batches(path)?;
-        // Measures of two kinds cannot be compared: the best of before is forgotten.
+        // Measures of two kinds, or by other data, cannot be compared: the best of before is forgotten.
         let by_loss = session.by_loss();
         let best = session.progress.best.and_then(|best| best.by_loss);
-        if best.is_some_and(|former| former != by_loss) {
+        let former = session.progress.validation;
+        if best.is_some_and(|former| former != by_loss) || former.is_some() && former != judged_by {
             session.progress.best = None;
             session.progress.stale = 0;
         }
+        session.progress.validation = judged_by;
+        session.leave_out_oldest();
         let kind = session.recipe.optimizer.state_kind();
         let former = session.progress.optimizer.as_deref();
         if let Some(former) = former.filter(|former| *former != kind) {
@@ -132,18 +140,26 @@ impl<'a, T: Task> Session<'a, T> {
         start: Option<Start>,
     ) -> Result<Self, TrainError> {
         let tokenizers = start.as_ref().and_then(|start| start.tokenizers.clone());
+        let begins = former.is_none();
         let (data, description) = task.load(&recipe, former, tokenizers)?;
-        let training = run.device.clone().autodiff();
-        let mut model = task.init(&description, recipe.training.seed, &training)?;
-        if let Some(start) = start {
-            model = start.apply(model)?;
+        // A run that began before this was refused goes on.
+        if begins && task.contents(&data, &description).validation == 0 {
+            refuse_without_validation(&recipe)?;
         }
+        let training = run.device.clone().autodiff();
+        let model = task.init(&description, recipe.training.seed, &training)?;
+        let (model, drawn) = match start {
+            Some(start) => start.apply(model)?,
+            None => (model, vec![]),
+        };
         let model = frozen(&recipe, model)?;
+        let examples = task.validation_fingerprint(&data);
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
             summing: Summing::agree(run.ranks, run.device)?,
             progress: Progress {
                 data: Some(task.fingerprint(&data)),
+                validation: Some(judged_by(examples, &recipe, by_loss::<T>(&recipe))),
                 ..Progress::default()
             },
             recipe,
@@ -154,6 +170,7 @@ impl<'a, T: Task> Session<'a, T> {
             data,
             description,
             model: Some(model),
+            drawn,
             outdated: vec![],
             resumed: false,
         })
@@ -371,23 +388,14 @@ impl<'a, T: Task> Session<'a, T> {
                 return Err(TrainError::Loss { loss, step });
             }
             let best = self.progress.best;
-            // Measures are often equal in the beginning, such as a BLEU of 0, while the loss falls.
-            let lower = |best: Best| {
-                measure == best.measure && best.loss.is_some_and(|loss| verdict.loss < loss)
-            };
             let improved = measure.is_finite()
-                && best.is_none_or(|best| self.is_better(measure, best.measure) || lower(best));
+                && best.is_none_or(|best| self.against(best, &verdict) == Some(Order::Greater));
             self.progress.stale = if improved { 0 } else { self.progress.stale + 1 };
             self.progress
                 .schedule
                 .validated(&self.recipe.schedule, improved);
             if improved {
-                self.progress.best = Some(Best {
-                    step,
-                    measure,
-                    by_loss: Some(self.by_loss()),
-                    loss: Some(verdict.loss).filter(|loss| loss.is_finite()),
-                });
+                self.progress.best = Some(self.as_best(&verdict));
                 if let Some(arrays) = &arrays {
                     self.write_model(BEST, arrays)?;
                 }
@@ -436,7 +444,7 @@ impl<'a, T: Task> Session<'a, T> {
     }
 
     fn by_loss(&self) -> bool {
-        T::BY_LOSS || self.recipe.validation.measure == Some(Measure::Loss)
+        by_loss::<T>(&self.recipe)
     }
 
     fn measure(&self, verdict: &Verdict) -> f64 {
@@ -446,11 +454,19 @@ impl<'a, T: Task> Session<'a, T> {
         }
     }
 
-    fn is_better(&self, a: f64, b: f64) -> bool {
-        match self.by_loss() {
-            true => a < b,
-            false => a > b,
+    /// The validation of the present update as the best one.
+    fn as_best(&self, verdict: &Verdict) -> Best {
+        Best {
+            step: self.progress.step,
+            measure: self.measure(verdict),
+            by_loss: Some(self.by_loss()),
+            loss: Some(verdict.loss).filter(|loss| loss.is_finite()),
         }
+    }
+
+    /// How good a validation is beside the best one.
+    fn against(&self, best: Best, verdict: &Verdict) -> Option<Order> {
+        best.order_of(self.measure(verdict), verdict.loss, self.by_loss())
     }
 
     fn metrics(
@@ -473,7 +489,7 @@ impl<'a, T: Task> Session<'a, T> {
         }
     }
 
-    /// Keeps the model of this validation; the oldest one beyond `training.average` is no longer needed once this is saved.
+    /// Keeps the model of this validation.
     fn keep_recent(&mut self, arrays: Option<&Arrays>) -> Result<(), TrainError> {
         let keep = self.recipe.training.average;
         if keep > 1 {
@@ -483,10 +499,15 @@ impl<'a, T: Task> Session<'a, T> {
             }
             self.progress.recent.push(self.progress.step);
         }
-        let recent = &mut self.progress.recent;
-        let surplus = recent.len().saturating_sub(keep);
-        self.outdated.extend(recent.drain(..surplus));
+        self.leave_out_oldest();
         Ok(())
+    }
+
+    /// The oldest of the kept models beyond `training.average` are no longer needed once this is saved.
+    fn leave_out_oldest(&mut self) {
+        let recent = &mut self.progress.recent;
+        let surplus = recent.len().saturating_sub(self.recipe.training.average);
+        self.outdated.extend(recent.drain(..surplus));
     }
 
     /// Writes the finished model: the average of the kept ones if it is no worse than the best.
@@ -499,14 +520,24 @@ impl<'a, T: Task> Session<'a, T> {
             let average = self.arrays_of_first(|| self.average())?;
             let mut taken = true;
             let mut validation = None;
-            if let Some(best) = self.progress.best {
-                let model = weights::apply(self.model().clone(), average.clone())?;
-                if let Some((verdict, attention)) = self.validate(&model)? {
-                    taken = !self.is_better(best.measure, self.measure(&verdict));
-                    validation = Some(self.metrics(&verdict, attention, taken));
-                    if !verdict.lines.is_empty() {
-                        self.write_lines("average.txt", &verdict.lines)?;
-                    }
+            let with = |arrays: &Arrays| weights::apply(self.model().clone(), arrays.clone());
+            let best = match self.progress.best {
+                Some(best) => Some(best),
+                // The one that was found by other settings is forgotten, but it is the model that the average is to be compared with.
+                None => {
+                    let judged = self.validate(&with(&chosen)?)?;
+                    let best = judged.map(|(verdict, _)| self.as_best(&verdict));
+                    best.filter(|best| best.measure.is_finite())
+                }
+            };
+            if let Some(best) = best
+                && let Some((verdict, attention)) = self.validate(&with(&average)?)?
+            {
+                let order = self.against(best, &verdict);
+                taken = verdict.loss.is_finite() && order.is_some_and(|order| order != Order::Less);
+                validation = Some(self.metrics(&verdict, attention, taken));
+                if !verdict.lines.is_empty() {
+                    self.write_lines("average.txt", &verdict.lines)?;
                 }
             }
             if taken {
@@ -618,11 +649,13 @@ impl<'a, T: Task> Session<'a, T> {
     fn tell_start(&mut self) {
         let order = self.order();
         let limits = &self.recipe.training;
-        let epochs = limits.epochs.map(|epochs| epochs * order.len() as u64);
+        let updates = |epochs: u64| epochs.saturating_mul(order.len() as u64);
+        let epochs = limits.epochs.map(updates);
         let contents = self.contents();
         let event = Event::Started(Started {
             model: self.recipe.model.kind.to_owned(),
             parameters: self.model().num_params(),
+            drawn: self.drawn.clone(),
             examples: contents.examples,
             counted: T::COUNTED,
             of_words: T::PERPLEXITY,
@@ -716,6 +749,32 @@ fn frozen<M: Module>(recipe: &Recipe, model: M) -> Result<M, TrainError> {
         Some(names) => freeze(model, names),
         None => Ok(model),
     }
+}
+
+/// Refuses what only validations give a meaning in a recipe, for a run that has none.
+fn refuse_without_validation(recipe: &Recipe) -> Result<(), CorpusError> {
+    let Some((field, found)) = recipe.decided_by_validation() else {
+        return Ok(());
+    };
+    let problem = format!(
+        "{found}, but there is no validation example, without which it has no effect; expected validation data (of images with classes \
+         perhaps a larger data.images.valid_share), or nothing here"
+    );
+    Err(CorpusError::Setting { field, problem })
+}
+
+/// Whether the loss decides which model is the best.
+fn by_loss<T: Task>(recipe: &Recipe) -> bool {
+    T::BY_LOSS || recipe.validation.measure == Some(Measure::Loss)
+}
+
+/// A hash of what the measure that decides (the loss if `by_loss`) depends on, beside the model: the validation examples, of which it
+/// takes the hash, and how they are judged.
+fn judged_by(examples: u64, recipe: &Recipe, by_loss: bool) -> u64 {
+    let examples = [examples as u32, (examples >> 32) as u32];
+    let scoring = recipe.validation.scoring(by_loss);
+    let scoring: Vec<u32> = scoring.bytes().map(u32::from).collect();
+    fingerprint([&examples[..], &scoring].into_iter())
 }
 
 /// A hash of the batches of an epoch.

@@ -1,7 +1,8 @@
 //! Training that begins with the weights of a trained model: further training, and fine-tuning.
 //!
 //! The tokenizers are taken, and every weight whose name and shape both models have: a classifier takes the Transformer of a language
-//! model, and draws its own output layer. The language model, or an encoder, may also be one that others have trained.
+//! model, and draws its own output layer. Which weights are drawn is told. The language model, or an encoder, may also be one that
+//! others have trained.
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +96,8 @@ impl Start {
         let learned = found.transformer.positions == Positions::Learned;
         adopt(model, &found.transformer, learned.then_some(found.context));
         let tokenizer = Tokenizer::open(folder)?;
-        tokenizer.expect_rows(found.vocabulary())?;
+        // The rows that some tokens lack are added, and learned.
+        tokenizer.expect_most_rows(found.vocabulary())?;
         let tokenizer = SubwordTokenizer::of_pretrained(&tokenizer)?;
         let mut arrays = found.with_vocabulary(tokenizer.vocabulary_size()).arrays;
         match model.config_mut::<TransformerLmConfig>() {
@@ -109,22 +111,23 @@ impl Start {
         })
     }
 
-    /// `model` with the weights that both have.
+    /// `model` with the weights that both have, and the names of its other weights, which stay as drawn.
     ///
     /// # Errors
     /// No weight that both have.
-    pub(crate) fn apply<M: Module>(self, model: M) -> Result<M, TrainError> {
+    pub(crate) fn apply<M: Module>(mut self, model: M) -> Result<(M, Vec<String>), TrainError> {
         let mut own = weights::collect(&model);
-        let mut taken = 0;
-        for (name, array) in self.arrays {
-            if let Some(own) = own.get_mut(&name).filter(|own| own.shape == array.shape) {
-                *own = array;
-                taken += 1;
+        let all = own.len();
+        let mut drawn = vec![];
+        for (name, own) in &mut own {
+            match self.arrays.remove(name) {
+                Some(array) if array.shape == own.shape => *own = array,
+                _ => drawn.push(name.clone()),
             }
         }
-        match taken {
-            0 => Err(TrainError::NothingTaken { name: self.name }),
-            _ => Ok(weights::apply(model, own)?),
+        match drawn.len() == all {
+            true => Err(TrainError::NothingTaken { name: self.name }),
+            false => Ok((weights::apply(model, own)?, drawn)),
         }
     }
 }
@@ -138,6 +141,11 @@ fn pretrained(path: &Path) -> Result<Option<PathBuf>, TrainError> {
     found
         .map(Some)
         .map_err(|source| TrainError::NoStart { source })
+}
+
+/// Whether `path` means a pretrained model, as far as can be told without a download.
+fn is_of_others(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("hf:") || matches!(pretrained(path), Ok(Some(_)))
 }
 
 /// Whether a token of `model` sees only itself and those before it, and what a recipe says for no and for yes; `None` for a model without
@@ -185,6 +193,26 @@ fn adopt(model: &mut Model, transformer: &TextTransformerConfig, context: Option
         config.context = context.unwrap_or(config.context);
         true
     })
+}
+
+/// Gives `recipe` what [`Start::open`] gave `begun`, the recipe of a run that began with the same trained model: the model itself need not
+/// be there any more. How much is read stays the recipe's own where a pretrained model left it so.
+pub(crate) fn adopt_from_run(recipe: &mut Recipe, begun: &Recipe) {
+    let Some(start) = recipe.training.start.as_deref() else {
+        return;
+    };
+    if begun.training.start.as_deref() != Some(start) || recipe.model.kind != begun.model.kind {
+        return;
+    }
+    if let Some((transformer, context)) = transformer(&begun.model) {
+        let is_given = transformer.positions == Positions::Learned || !is_of_others(start);
+        adopt(&mut recipe.model, transformer, is_given.then_some(context));
+    }
+    let begun = begun.model.config::<TransformerLmConfig>();
+    let own = recipe.model.config_mut::<TransformerLmConfig>();
+    if let (Some(begun), Some(own)) = (begun, own) {
+        own.tie = begun.tie;
+    }
 }
 
 /// `model` with the weights whose names begin with `frozen` without gradients: they are not trained.

@@ -171,6 +171,22 @@ impl Recipe {
         }
     }
 
+    /// The first key that is set and takes effect by validations alone, and what was found there.
+    pub(crate) fn decided_by_validation(&self) -> Option<(&'static str, &'static str)> {
+        let plateau = matches!(self.schedule, Schedule::Plateau(_));
+        let set = [
+            (self.training.patience.is_some(), "training.patience", "set"),
+            (plateau, "schedule.kind", "found \"plateau\""),
+            (
+                self.validation.measure.is_some(),
+                "validation.measure",
+                "set",
+            ),
+        ];
+        let found = set.into_iter().find(|(is_set, ..)| *is_set);
+        found.map(|(_, key, found)| (key, found))
+    }
+
     /// The recipe as TOML with all keys, defaults included: reading it gives this recipe again.
     ///
     /// # Errors

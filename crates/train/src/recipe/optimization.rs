@@ -9,6 +9,12 @@ const POOL: Range<usize> = Range {
     expected: "at least 1",
 };
 
+/// What is not 0 as an `f32`: the division by the root of a gradient of 0 gives a number.
+const EPSILON: Range<f64> = Range {
+    holds: |epsilon| (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&epsilon),
+    expected: "1.1754944e-38 to 3.4028235e38, which 32 bits can hold",
+};
+
 const FACTOR: Range<f64> = Range {
     holds: |factor| factor > 0.0 && factor < 1.0,
     expected: "above 0 and below 1",
@@ -86,7 +92,7 @@ config! {
         /// Decay of the mean of squared gradients, in [0, 1).
         beta2: f64 = 0.999, in FRACTION;
         /// Added to the root in the denominator, above 0.
-        epsilon: f64 = 1e-8, in POSITIVE;
+        epsilon: f64 = 1e-8, in EPSILON;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
         clip_norm: f64 = 1.0, in NOT_NEGATIVE;
     }
@@ -100,7 +106,7 @@ config! {
         /// Decay of the mean of squared gradients, in [0, 1).
         beta2: f64 = 0.999, in FRACTION;
         /// Added to the root in the denominator, above 0.
-        epsilon: f64 = 1e-8, in POSITIVE;
+        epsilon: f64 = 1e-8, in EPSILON;
         /// Weight decay, times the learning rate at each step, at least 0.
         weight_decay: f64 = 0.01, in NOT_NEGATIVE;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
@@ -114,7 +120,7 @@ config! {
         /// Decay of the means of squares, in [0, 1).
         rho: f64 = 0.95, in FRACTION;
         /// Added under both roots, above 0.
-        epsilon: f64 = 1e-6, in POSITIVE;
+        epsilon: f64 = 1e-6, in EPSILON;
         /// Largest norm of the gradient of all parameters together; 0 does not clip.
         clip_norm: f64 = 1.0, in NOT_NEGATIVE;
     }

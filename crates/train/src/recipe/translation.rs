@@ -73,6 +73,27 @@ config! {
     }
 }
 
+impl Validation {
+    /// What a measure depends on, the loss if `of_loss`, as text: not which of the measures decides, nor what does not change it.
+    pub(crate) fn scoring(&self, of_loss: bool) -> String {
+        let usual = Self::default();
+        let scoring = match of_loss {
+            // The loss of captions is of as many images.
+            true => Self {
+                max_sentences: self.max_sentences,
+                ..usual
+            },
+            false => Self {
+                measure: usual.measure,
+                diagnose: usual.diagnose,
+                batch_sentences: usual.batch_sentences,
+                ..self.clone()
+            },
+        };
+        serde_json::to_string(&scoring).expect("plain data serialises")
+    }
+}
+
 config! {
     /// How the trained model translates unless told otherwise.
     pub struct Translation {

@@ -54,12 +54,16 @@ struct Encoded {
     sentences: Vec<EncodedPair>,
     /// The class of each sentence.
     classes: Vec<usize>,
+    /// Lines of the text, those that the filter left out included.
+    lines: usize,
     batches: Batches,
 }
 
 impl Encoded {
+    /// The sentences of `text` that pass `filter`; errors of the filter call the text `name`.
     fn new(
         text: &LabelledText,
+        name: &'static str,
         tokenizers: &TokenizerPair,
         labels: &[String],
         recipe: &Recipe,
@@ -68,9 +72,11 @@ impl Encoded {
         let classes = text.classes(labels)?;
         // Limits are those of sentences; a label is no text.
         let alone = ParallelText::new(text.sentences().to_vec(), text.sentences().to_vec())?;
-        let (sentences, report) = filter.apply(&alone, tokenizers)?;
+        let kept = filter.apply(&alone, tokenizers);
+        let (sentences, report) = kept.map_err(|error| error.of(name))?;
         let encoded = Self {
             classes: sentences.iter().map(|kept| classes[kept.line]).collect(),
+            lines: alone.len(),
             batches: Batches::of_sources(&sentences, recipe.batch.budget())?,
             sentences,
         };
@@ -132,7 +138,11 @@ impl Classification {
 impl Task for Classification {
     const MODEL: &'static str = "a classifier of sentences";
     const DOES: &'static str = "classifies";
-    const UNREAD: &'static [&'static [&'static str]] = &[OF_TRANSLATION, OF_IMAGES, &["data.text"]];
+    const UNREAD: &'static [&'static [&'static str]] = &[
+        OF_TRANSLATION,
+        OF_IMAGES,
+        &["data.text", "data.filter.max_ratio"],
+    ];
     type Model = AnyClassifier;
     type Description = Description;
     type Data = Data;
@@ -199,7 +209,8 @@ impl Task for Classification {
             }
         };
         let filter = recipe.data.filter.length_filter();
-        let (train, filtered) = Encoded::new(&text, &tokenizers, &labels, recipe, filter)?;
+        let name = "the training text";
+        let (train, filtered) = Encoded::new(&text, name, &tokenizers, &labels, recipe, filter)?;
         if let Some(test) = files.load(Split::Test)? {
             // What is wrong with it is told now, not after training.
             test.classes(&labels)?;
@@ -207,7 +218,8 @@ impl Task for Classification {
         let validation = match files.load(Split::Valid)? {
             Some(text) => {
                 let filter = recipe.data.filter.validation_filter();
-                Some(Encoded::new(&text, &tokenizers, &labels, recipe, filter)?.0)
+                let name = "the validation text";
+                Some(Encoded::new(&text, name, &tokenizers, &labels, recipe, filter)?.0)
             }
             None => None,
         };
@@ -350,6 +362,10 @@ impl Task for Classification {
             }
         }
         let accuracy = Accuracy::of(&found, &set.classes, labels.len());
+        let mut lines = vec![String::new(); set.lines];
+        for (sentence, &class) in set.sentences.iter().zip(&found) {
+            lines[sentence.line].clone_from(&labels[class]);
+        }
         Ok(Some(Verdict {
             loss: sum / found.len().max(1) as f64,
             quality: Quality::Accuracy {
@@ -357,7 +373,7 @@ impl Task for Classification {
                 correct: accuracy.correct,
                 sentences: accuracy.sentences,
             },
-            lines: found.iter().map(|&class| labels[class].clone()).collect(),
+            lines,
         }))
     }
 

@@ -158,7 +158,7 @@ impl Encoded {
         tokenizer: &SubwordTokenizer,
         form: TextForm,
         recipe: &Recipe,
-    ) -> Result<(Self, FilterReport), TrainError> {
+    ) -> Result<(Self, FilterReport), CorpusError> {
         let mut bytes = text.bytes();
         let mut report = FilterReport::default();
         // Marks count too.
@@ -195,7 +195,7 @@ impl Encoded {
         };
         report.kept = lengths.len();
         if lengths.is_empty() {
-            return Err(CorpusError::NothingLeft { report }.into());
+            return Err(CorpusError::NothingLeft { report });
         }
         let encoded = Self {
             batches: Batches::of_lengths(lengths, recipe.batch.budget())?,
@@ -417,11 +417,15 @@ impl Task for LanguageModelling {
         if form.objective == Objective::Masked && form.mask.is_none() {
             return Err(TrainError::NoMask);
         }
-        let (train, filtered) = Encoded::new(&train, tokenizer, form, recipe)?;
+        let encoded = |text: &PlainText, name| {
+            Encoded::new(text, tokenizer, form, recipe).map_err(|error| error.of(name))
+        };
+        let (train, filtered) = encoded(&train, "the training text")?;
+        let (validation, _) = encoded(&valid, "the validation text")?;
         let data = Data {
             train,
             filtered,
-            validation: Encoded::new(&valid, tokenizer, form, recipe)?.0,
+            validation,
         };
         let description = Description {
             model: recipe.model.clone(),

@@ -483,7 +483,7 @@ impl Task for VisualQuestions {
         &self,
         recipe: &Recipe,
         former: Option<Description>,
-        _tokenizers: Option<TokenizerPair>,
+        tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
         if let Some(settings) = &recipe.data.questions {
             // What is wrong with test data is told now, not after training.
@@ -502,7 +502,7 @@ impl Task for VisualQuestions {
                 model: recipe.model.clone(),
                 ..former
             },
-            None => described(recipe, &train)?,
+            None => described(recipe, &train, tokenizers)?,
         };
         description.preparation.expect_form(train.form())?;
         let filtered = FilterReport {
@@ -767,8 +767,12 @@ impl Judged {
     }
 }
 
-/// Words, answers and preparation, from the training images.
-fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> {
+/// Words, unless those of a model to begin with are `known`, answers and preparation, from the training images.
+fn described(
+    recipe: &Recipe,
+    train: &Asked,
+    known: Option<TokenizerPair>,
+) -> Result<Description, TrainError> {
     let drawn: Vec<Shown>;
     let sample: &[Shown] = match train {
         Asked::Scenes(set) => {
@@ -778,9 +782,14 @@ fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> 
         }
         Asked::Images(images) => images,
     };
-    let questions = sample.iter().flat_map(|shown| &shown.questions);
-    let questions = questions.map(|question| words(&question.phrase.text));
-    let tokenizer = SubwordTokenizer::learn_words(questions, false)?;
+    let tokenizers = match known {
+        Some(known) => known,
+        None => {
+            let questions = sample.iter().flat_map(|shown| &shown.questions);
+            let questions = questions.map(|question| words(&question.phrase.text));
+            TokenizerPair::joint(SubwordTokenizer::learn_words(questions, false)?)
+        }
+    };
     let data = &recipe.data;
     let answers = match (train, &data.questions) {
         (Asked::Scenes(set), _) => set.config().answers(),
@@ -799,7 +808,7 @@ fn described(recipe: &Recipe, train: &Asked) -> Result<Description, TrainError> 
     let size = images().next().map(|image| [image.height(), image.width()]);
     Ok(Description {
         model: recipe.model.clone(),
-        tokenizers: TokenizerPair::joint(tokenizer),
+        tokenizers,
         answers,
         preparation: Preparation::new(size.ok_or(TrainError::NoData)?, Normalize::of(images())?),
     })

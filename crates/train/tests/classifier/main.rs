@@ -15,6 +15,7 @@ use regard_nn::weights;
 use regard_train::ranks::Alone;
 use regard_train::{
     Registry, SentenceClassifier, TrainError,
+    compare::{self, Budget, CompareError, Standing},
     corpus::LabelledText,
     learner::{Event, Quality, Reason, Run, Summary},
     recipe::Recipe,
@@ -164,13 +165,10 @@ fn every_kind_learns_and_its_file_says_the_same_again() {
     }
 }
 
-/// A classifier begins with the Transformer of a masked language model, in its sizes, and with its tokenizer; frozen, only what
-/// follows it is trained, also after an interruption.
-#[test]
-fn a_classifier_begins_with_a_language_model() {
-    let folder = tempfile::tempdir().unwrap();
-    let [labelled, _, _] = data(folder.path());
-    let text = folder.path().join("text.txt");
+/// The run of a masked language model, and the labelled sentences whose words it has read.
+fn masked(folder: &Path) -> [PathBuf; 2] {
+    let [labelled, _, _] = data(folder);
+    let text = folder.join("text.txt");
     let lines = fs::read_to_string(&labelled).unwrap();
     fs::write(&text, lines.replace('\t', " ")).unwrap();
     let masked = format!(
@@ -192,34 +190,47 @@ fn a_classifier_begins_with_a_language_model() {
         steps = 4
         "#
     );
+    let first = folder.join("masked");
+    let masked = Registry::default().parse(&masked, "masked.toml", &[]);
+    train_any(&masked.unwrap(), &first, None, false).unwrap();
+    [first, labelled]
+}
+
+/// A classifier that begins with the run `first`.
+fn begun([first, labelled]: &[PathBuf; 2], more: &[&str]) -> Recipe {
+    let text = format!(
+        r#"
+        [model]
+        kind = "transformer-classifier"
+        [data.filter]
+        max_tokens = 30
+        [data.labelled]
+        train = {labelled:?}
+        valid = {labelled:?}
+        [training]
+        steps = 6
+        log_every = 1
+        start = {first:?}
+        "#
+    );
+    let more: Vec<String> = more.iter().map(ToString::to_string).collect();
+    let parsed = Registry::default().parse(&text, "begun.toml", &more);
+    parsed.unwrap()
+}
+
+/// A classifier begins with the Transformer of a masked language model, in its sizes, and with its tokenizer; frozen, only what
+/// follows it is trained, also after an interruption.
+#[test]
+fn a_classifier_begins_with_a_language_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = masked(folder.path());
     let registry = Registry::default();
-    let first = folder.path().join("masked");
-    let masked = registry.parse(&masked, "masked.toml", &[]).unwrap();
-    train_any(&masked, &first, None, false).unwrap();
-    let of = |more: &[&str]| {
-        let text = format!(
-            r#"
-            [model]
-            kind = "transformer-classifier"
-            [data.filter]
-            max_tokens = 30
-            [data.labelled]
-            train = {labelled:?}
-            valid = {labelled:?}
-            [training]
-            steps = 6
-            log_every = 1
-            start = {first:?}
-            "#
-        );
-        let more: Vec<String> = more.iter().map(ToString::to_string).collect();
-        registry.parse(&text, "begun.toml", &more).unwrap()
-    };
+    let of = |more: &[&str]| begun(&files, more);
     let arrays = |run: &Path| {
         let bytes = fs::read(run.join("model.safetensors")).unwrap();
         weights::from_bytes(&bytes).unwrap().0
     };
-    let before = arrays(&first);
+    let before = arrays(&files[0]);
     let same = |run: &Path| {
         let after = arrays(run);
         let names = before
@@ -262,6 +273,36 @@ fn a_classifier_begins_with_a_language_model() {
         long.contains("data.filter.max_tokens") && long.contains("at most 30"),
         "{long}"
     );
+}
+
+/// A run has the sizes of the model that it began with, which are not those of the recipe; a comparison goes on with it all the same.
+#[test]
+fn a_comparison_goes_on_with_a_recipe_that_begins_with_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = masked(folder.path());
+    let registry = Registry::default();
+    let run = folder.path().join("run");
+    let [few, many] = [Budget::Tokens(1), Budget::Tokens(1_000_000)];
+    let of = |budget: Budget, more: &[&str]| budget.limit(begun(&files, more));
+    let standing = |budget: Budget, more: &[&str]| {
+        compare::standing(&registry, &run, &of(budget, more), budget)
+    };
+    let written = || registry.load(run.join("recipe.toml"), &[]).unwrap();
+    train_any(&of(few, &[]), &run, None, false).unwrap();
+    let before = written();
+    assert_ne!(before.model, of(few, &[]).model);
+    // The model that it began with is not needed any more.
+    fs::remove_dir_all(&files[0]).unwrap();
+    assert_eq!(standing(few, &[]).unwrap(), Standing::Done);
+    assert_eq!(standing(many, &[]).unwrap(), Standing::Begun);
+    assert_eq!(written(), many.limit(before));
+    for other in ["model.pooling=first", "training.start=other"] {
+        let refused = standing(many, &[other]);
+        assert!(
+            matches!(refused, Err(CompareError::OtherRecipe(_))),
+            "{other}: {refused:?}"
+        );
+    }
 }
 
 fn recipe_of_lstm(folder: &Path) -> Recipe {
@@ -398,6 +439,11 @@ fn a_recipe_of_the_wrong_task_is_refused() {
         ),
         (
             LSTM,
+            &format!("{labelled}[data.filter]\nmax_ratio = 2.0"),
+            "data.filter.max_ratio: set for a classifier",
+        ),
+        (
+            LSTM,
             "[data.labeled]\n",
             "unknown key data.labeled; did you mean labelled?",
         ),
@@ -447,6 +493,42 @@ fn test_labels_are_looked_at_before_training() {
     assert!(
         error.contains("test.tsv") && error.contains("\"fair\""),
         "{error}"
+    );
+}
+
+/// The labels that a validation writes stand in the lines of their sentences.
+#[test]
+fn validated_labels_stand_in_the_lines_of_their_sentences() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(folder.path(), LSTM, &["training.steps=1"]);
+    let valid = folder.path().join("valid.tsv");
+    fs::write(&valid, "a good film\t1\n\t1\na bad film\t0\n").unwrap();
+    let run = folder.path().join("run");
+    train(&recipe, &run, None, false);
+    let written = fs::read_to_string(run.join("validation/step-1.txt")).unwrap();
+    let lines: Vec<bool> = written.lines().map(str::is_empty).collect();
+    assert_eq!(lines, [false, true, false], "{written:?}");
+}
+
+#[test]
+fn a_text_without_sentences_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |setting: &str, valid: &str, name: &str| {
+        let recipe = recipe(folder.path(), LSTM, &[setting]);
+        fs::write(folder.path().join("valid.tsv"), valid).unwrap();
+        let error = train_any(&recipe, &folder.path().join("run"), None, false);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{name}: nothing is left")),
+            "{error}"
+        );
+    };
+    refused("training.steps=1", "\t1\n \t0\n", "the validation text");
+    // All sentences are longer.
+    refused(
+        "data.filter.max_tokens=1",
+        "a good film\t1\n",
+        "the training text",
     );
 }
 

@@ -6,7 +6,12 @@ use burn::tensor::Device;
 use regard_evaluate::Accuracy;
 use regard_models::pretrained::{Folder, Tokenizer, Trainable};
 use regard_nn::weights;
-use regard_train::{Registry, corpus::LabelledText, tokenizer::SubwordTokenizer};
+use regard_train::{
+    Registry,
+    compare::{self, Budget, CompareError, Standing},
+    corpus::LabelledText,
+    tokenizer::SubwordTokenizer,
+};
 
 use super::{data, train_any};
 
@@ -210,7 +215,16 @@ fn a_classifier_begins_with_a_pretrained_model() {
     );
     fs::write(damaged.join("config.json"), &config).unwrap();
     let words = fs::read_to_string(damaged.join("vocab.txt")).unwrap();
-    fs::write(damaged.join("vocab.txt"), words + "\nmore\n").unwrap();
+    let more = |count: usize| {
+        let more: String = (0..count).map(|i| format!("\nmore{i}")).collect();
+        fs::write(damaged.join("vocab.txt"), words.clone() + &more).unwrap();
+    };
+    // A few tokens without an embedding, which are common, get one.
+    more(2);
+    let run = folder.path().join("more");
+    train_any(&of(&damaged, &["training.steps=1"]), &run, None, false).unwrap();
+    assert_eq!(arrays(&run)[embeddings].shape[0], 53);
+    more(65);
     let other = message(&damaged, &[]);
     assert!(other.contains("tokenizer of another model"), "{other}");
     fs::remove_file(damaged.join("vocab.txt")).unwrap();
@@ -318,11 +332,20 @@ fn a_language_model_begins_with_a_pretrained_one() {
             "#,
             !tied
         );
-        let recipe = Registry::default()
-            .parse(&recipe, "further.toml", &[])
-            .unwrap();
+        let registry = Registry::default();
+        let with = |more: &[String]| registry.parse(&recipe, "further.toml", more).unwrap();
         let run = folder.path().join(format!("{case}-further"));
-        train_any(&recipe, &run, None, false).unwrap();
+        train_any(&with(&[]), &run, None, false).unwrap();
+        // Where positions are learned the model says how much is read, and otherwise the recipe.
+        let shorter = with(&["model.context=8".to_owned()]);
+        let standing = compare::standing(&registry, &run, &shorter, Budget::Tokens(1_000_000));
+        match case {
+            "gpt2" => assert_eq!(standing.unwrap(), Standing::Done),
+            _ => assert!(
+                matches!(standing, Err(CompareError::OtherRecipe(_))),
+                "{standing:?}"
+            ),
+        }
         let bytes = fs::read(run.join("model.safetensors")).unwrap();
         let (after, _) = weights::from_bytes(&bytes).unwrap();
         let before = Trainable::open(&Folder::open(&start).unwrap()).unwrap();

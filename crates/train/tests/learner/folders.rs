@@ -9,7 +9,7 @@ use regard_train::{
     learner::{Event, Run},
 };
 
-use super::{TINY, recipe, train, train_and_die};
+use super::{TINY, recipe, resume_with, train, train_and_die};
 
 #[test]
 fn test_text_is_looked_at_before_training() {
@@ -83,14 +83,34 @@ fn a_file_that_no_run_has_written_is_not_replaced() {
     let died = folder.path().join("died");
     train_and_die(&self::recipe(&[]), &died, None);
     let written = fs::read_to_string(died.join("recipe.toml")).unwrap();
-    with("died", "recipe.toml", &format!("# Mine.\n{written}"));
+    let mine = format!("# Mine.\n{written}");
+    with("died", "recipe.toml", &mine);
     refused(&died, "recipe.toml");
+    let error = resume_with(&died, &[]).unwrap_err();
+    assert!(matches!(error, TrainError::OtherFile(_)), "{error}");
+    assert_eq!(fs::read_to_string(died.join("recipe.toml")).unwrap(), mine);
     with("died", "recipe.toml", &written);
     train(&recipe, &died, None, false).unwrap();
     // A model whose state is gone is not lost either.
     let best = with("best", "best.safetensors", "mine");
     let error = train(&recipe, &best, None, false).unwrap_err();
     assert!(matches!(error, TrainError::Occupied(_)), "{error}");
+}
+
+/// A recipe without a run is not one that was interrupted.
+#[test]
+fn a_recipe_of_ones_own_is_not_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |file: &str| folder.path().join(file);
+    let own = "# Mine.\n".to_owned() + TINY;
+    for (file, text) in [("recipe.toml", own.as_str()), ("tokenizer.json", "{}")] {
+        fs::write(path(file), text).unwrap();
+    }
+    let error = resume_with(folder.path(), &["training.steps=1"]).unwrap_err();
+    assert!(matches!(error, TrainError::NothingToResume(_)), "{error}");
+    assert_eq!(fs::read_to_string(path("recipe.toml")).unwrap(), own);
+    assert_eq!(fs::read_to_string(path("tokenizer.json")).unwrap(), "{}");
+    assert!(!path("metrics.jsonl").exists());
 }
 
 /// What a start that fails leaves: nothing in a folder that it made, and a folder that was there free for another start.

@@ -4,9 +4,25 @@ use std::{fs, path::Path};
 
 use burn::tensor::Device;
 use regard_evaluate::{Aer, Alignment, Gold};
-use regard_train::{Registry, recipe::Split};
+use regard_train::{
+    Registry,
+    learner::{Event, Started},
+    recipe::{Recipe, Split},
+};
 
-use super::{TINY, metrics, recipe, train};
+use super::{TINY, metrics, recipe, train, train_telling};
+
+/// What a training in `folder` works on.
+fn started(recipe: &Recipe, folder: &Path) -> Started {
+    let mut found = None;
+    let mut report = |event: &Event| {
+        if let Event::Started(started) = event {
+            found = Some(started.clone());
+        }
+    };
+    train_telling(recipe, folder, &mut report).unwrap();
+    found.unwrap()
+}
 
 #[test]
 fn reversal_is_learned_and_its_alignment_is_seen() {
@@ -66,6 +82,33 @@ fn reversal_is_learned_and_its_alignment_is_seen() {
     }
     let aer = Aer::of(&found, &gold).unwrap();
     assert!(aer.error_rate() <= 0.1, "{aer}");
+}
+
+/// A model to begin with that has other sizes gives the weights whose shapes are the same; which are drawn is told.
+#[test]
+fn weights_that_a_start_lacks_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str| folder.path().join(name);
+    let few = ["training.steps=1", "data.synthetic.sentences=64"];
+    let first = started(&recipe(&few), &run("first"));
+    assert!(first.drawn.is_empty(), "{:?}", first.drawn);
+    let start = format!("training.start={:?}", run("first"));
+    let same = started(&recipe(&[few[0], few[1], &start]), &run("same"));
+    assert!(same.drawn.is_empty(), "{:?}", same.drawn);
+    let wide = [few[0], few[1], &start, "model.hidden=24"];
+    let wide = started(&recipe(&wide), &run("wide"));
+    assert!(!wide.drawn.is_empty());
+    let tables = wide.drawn.iter().find(|name| name.starts_with("tables."));
+    assert_eq!(tables, None, "embeddings have the same shape");
+}
+
+/// As many epochs as a recipe may name are no update beyond all numbers.
+#[test]
+fn the_nearer_limit_is_the_last_update() {
+    let folder = tempfile::tempdir().unwrap();
+    let epochs = format!("training.epochs={}", i64::MAX);
+    let recipe = recipe(&[&epochs, "training.steps=1", "data.synthetic.sentences=64"]);
+    assert_eq!(started(&recipe, folder.path()).last_update, Some(1));
 }
 
 #[test]

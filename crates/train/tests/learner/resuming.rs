@@ -145,6 +145,11 @@ fn a_run_that_goes_on_takes_no_other_start() {
         ("data.vocabulary.size=100", "data.vocabulary.size"),
         ("data.tokenizer.path=other", "data.tokenizer"),
         ("data.vocabulary={size=100}", "data.vocabulary.joint"),
+        ("data.lowercase=true", "data.lowercase"),
+        ("data.text.units=bytes", "data.text.units"),
+        ("data.images.size=8", "data.images.size"),
+        ("data.objects.size=8", "data.objects.size"),
+        ("data.questions.min_answers=1", "data.questions.min_answers"),
     ] {
         let error = resume_with(&run, &["training.steps=2", start]).unwrap_err();
         let error = error.to_string();
@@ -153,6 +158,26 @@ fn a_run_that_goes_on_takes_no_other_start() {
         assert_eq!(fs::read(run.join("recipe.toml")).unwrap(), written);
     }
     assert_eq!(resume_with(&run, &["training.steps=2"]).unwrap().step, 2);
+}
+
+/// A run that goes on averages as many models as its recipe says, whatever was kept before.
+#[test]
+fn a_finished_run_takes_another_average() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = recipe(&["training.average=3", "data.synthetic.sentences=64"]);
+    train(&recipe, &run, None, false).unwrap();
+    let averaged = || {
+        let lines = metrics(&run);
+        let of = lines.iter().find(|line| line["kind"] == "averaged");
+        of.map(|line| line["checkpoints"].as_u64().unwrap())
+    };
+    let kept = || fs::read_dir(run.join("recent")).unwrap().count();
+    assert_eq!((averaged(), kept()), (Some(3), 3));
+    resume_with(&run, &["training.average=2"]).unwrap();
+    assert_eq!((averaged(), kept()), (Some(2), 2));
+    resume_with(&run, &["training.average=1"]).unwrap();
+    assert_eq!((averaged(), kept()), (None, 1));
 }
 
 /// The state of one kind of optimizer is no state of another.

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use regard_nn::weights;
 use regard_train::{TrainError, learner::Event};
 
 use super::{metrics, recipe, resume_with, train, train_telling};
@@ -16,6 +17,72 @@ fn another_measure_has_another_best() {
     let by_bleu = ["training.epochs=2", "validation.measure=bleu"];
     let best = resume_with(&run, &by_bleu).unwrap().best.unwrap();
     assert!(former.0 < best.0, "{former:?} {best:?}");
+}
+
+/// Nor are measures by other validation data or settings; those that do not change the measure leave the best model as it is.
+#[test]
+fn other_validation_data_have_another_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let of_bleu = [
+        ("validation.diagnose=1", true),
+        ("validation.batch_sentences=5", true),
+        ("validation.tokenizer=char", false),
+        ("data.synthetic.valid_sentences=10", false),
+    ];
+    let of_loss = [
+        ("validation.beam=2", true),
+        ("validation.tokenizer=char", true),
+        ("data.synthetic.valid_sentences=10", false),
+    ];
+    for (measure, unreachable, settings) in [
+        ("bleu", 1000.0_f64, &of_bleu[..]),
+        ("loss", -1000.0, &of_loss),
+    ] {
+        let run = folder.path().join(measure);
+        let measured = format!("validation.measure={measure}");
+        let recipe = recipe(&["training.epochs=1", &measured]);
+        let former = train(&recipe, &run, None, false).unwrap().best.unwrap();
+        // As if the best had been one that no model reaches.
+        let last = run.join("last.safetensors");
+        let (arrays, mut metadata) = weights::from_bytes(&fs::read(&last).unwrap()).unwrap();
+        let progress = metadata.get_mut("regard.training").unwrap();
+        let mut changed: serde_json::Value = serde_json::from_str(progress).unwrap();
+        changed["best"]["measure"] = unreachable.into();
+        *progress = changed.to_string();
+        let changed = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
+        for &(setting, is_kept) in settings {
+            fs::write(&last, &changed).unwrap();
+            let resumed = resume_with(&run, &["training.epochs=2", setting]).unwrap();
+            let best = resumed.best.unwrap();
+            let found = (best.0 == former.0, best.1 == unreachable);
+            assert_eq!(found, (is_kept, is_kept), "{measure}, {setting}: {best:?}");
+            // The next setting alone is another one.
+            fs::write(run.join("recipe.toml"), recipe.to_toml().unwrap()).unwrap();
+        }
+    }
+}
+
+/// Where the best model was found by other settings and nothing is left to train, it is judged anew, and the average beside it.
+#[test]
+fn an_average_is_compared_with_a_best_model_by_other_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let recipe = recipe(&[
+        "training.average=3",
+        "data.synthetic.sentences=64",
+        "validation.measure=bleu",
+    ]);
+    train(&recipe, &run, None, false).unwrap();
+    let resumed = resume_with(&run, &["validation.tokenizer=char"]).unwrap();
+    assert_eq!(resumed.best, None);
+    let lines = metrics(&run);
+    let averaged = lines.iter().find(|line| line["kind"] == "averaged");
+    let validation = &averaged.unwrap()["validation"];
+    let signature = validation["signature"].as_str();
+    assert!(
+        signature.is_some_and(|signature| signature.contains("tok:char")),
+        "{validation}"
+    );
 }
 
 /// Of validations with the same measure the one with the lower loss is better: a BLEU of 0 is no reason to stop or to learn slower.

@@ -184,3 +184,27 @@ fn a_search_says_what_it_does_not_obey() {
         "{told}"
     );
 }
+
+/// A tokenizer may have a few tokens more than its model has embeddings, as that of facebook/bart-large-cnn has.
+#[test]
+fn tokens_without_an_embedding_are_told_and_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("bart", folder.path());
+    let path = Path::new(&model).join("tokenizer.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    file["model"]["vocab"]["<mask>"] = json!(53);
+    fs::write(path, file.to_string()).unwrap();
+    let told = |text: &str, more: &[&str], code| {
+        let arguments = ["translate", "--model", &model, "--max-length", "5", text];
+        stderr(&regard().args(arguments).args(more).assert().code(code))
+    };
+    let warning = "54 tokens, but the model has 53 embeddings; texts with one of the last 1, from \"<mask>\" on, are refused";
+    let warned = told("w1 w2", &[], 0);
+    assert!(warned.contains(warning), "{warned}");
+    assert!(!told("w1 w2", &["--quiet"], 0).contains(warning));
+    let refused = told("w1 <mask>", &[], 1);
+    assert!(
+        refused.contains("the text has the token \"<mask>\" (53)"),
+        "{refused}"
+    );
+}

@@ -102,6 +102,43 @@ fn each_of_several_end_tokens_ends_a_text() {
     );
 }
 
+/// A search obeys what ends a text and the penalty of the folder, as drawing does.
+#[test]
+fn a_search_obeys_stop_texts_and_the_penalty() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("gpt2", folder.path());
+    let write = |more: &[&str]| {
+        let arguments = ["generate", "--model", &model, "--json", "w1 w2 w3"];
+        let done = regard().args(arguments).args(more).assert().success();
+        serde_json::from_str::<Value>(&stdout(&done)).unwrap()
+    };
+    let settings = Path::new(&model).join("generation_config.json");
+    // No token of the vocabulary ends a text.
+    let with = |penalty: f64| {
+        let own = json!({"eos_token_id": 999, "repetition_penalty": penalty});
+        fs::write(&settings, own.to_string()).unwrap();
+    };
+    with(1.0);
+    let searched = write(&["--beam", "4", "--max-tokens", "12"]);
+    let text = searched["text"].as_str().unwrap();
+    let word = text.split_whitespace().nth(3).unwrap();
+    let stopped = write(&["--beam", "4", "--max-tokens", "12", "--stop", word]);
+    assert_eq!(stopped["ended"], "stop", "{stopped}");
+    assert_eq!(stopped["text"], text[..text.find(word).unwrap()]);
+    assert!(stopped["tokens"].as_u64() < searched["tokens"].as_u64());
+    // More tokens than the vocabulary has, so that some come again.
+    let plain = write(&["--beam", "1", "--max-tokens", "60"]);
+    for penalty in [1.5, 20.0] {
+        with(penalty);
+        let searched = write(&["--beam", "1", "--max-tokens", "60"]);
+        let drawn = write(&["--temperature", "0", "--max-tokens", "60"]);
+        assert_eq!(searched["text"], drawn["text"], "{penalty}");
+        assert!(penalty < 20.0 || searched["text"] != plain["text"]);
+    }
+    let own = ["--beam", "1", "--max-tokens", "60", "--repetition-penalty"];
+    assert_eq!(write(&[&own[..], &["1"]].concat())["text"], plain["text"]);
+}
+
 /// Pictures that cannot be drawn or written are refused before anything is written.
 #[test]
 fn pictures_are_refused_before_text_is_written() {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Roles, content, convert,
     sentence_piece::{SentencePieces, metaspace, template, token},
+    stated::entry,
 };
 use crate::pretrained::{
     error::PretrainedError,
@@ -172,7 +173,8 @@ pub(super) fn sentence_pieces(
         };
         let ids: Vec<_> = [bos, eos].into_iter().flatten().collect();
         let pair = [around("$A"), around("$B")].concat();
-        return Ok(model.byte_pairs(&template(&around("$A"), &pair, &ids)));
+        let around = template(&around("$A"), &pair, &ids);
+        return model.byte_pairs(path, &around, flag("legacy", false));
     }
     special.entry("pad").or_insert_with(|| "<pad>".into());
     let Some((eos, id)) = place("eos", special) else {
@@ -325,18 +327,6 @@ fn added<'a>(
         .and_then(Value::as_object);
     // Each token with its settings, a later one in place of a former.
     let mut tokens = Object::new();
-    let entry = |id: &Value, token: &Value, special: bool| {
-        let flag = |key: &str| token[key].as_bool();
-        json!({
-            "id": id,
-            "content": content(token),
-            "single_word": flag("single_word").unwrap_or(false),
-            "lstrip": flag("lstrip").unwrap_or(false),
-            "rstrip": flag("rstrip").unwrap_or(false),
-            "normalized": flag("normalized").unwrap_or(!special),
-            "special": flag("special").unwrap_or(special),
-        })
-    };
     for (token, id) in &more {
         tokens.insert(token.clone(), entry(id, &token.as_str().into(), false));
     }

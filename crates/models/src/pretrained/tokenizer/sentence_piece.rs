@@ -1,15 +1,25 @@
 //! Models of the library SentencePiece, as the `tokenizer.json` that they make.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use serde_json::{Map, Value, json};
 
-use crate::pretrained::{error::PretrainedError, json::bytes};
+use crate::{
+    pretrained::{error::PretrainedError, json::bytes},
+    text::MAXIMUM_VOCABULARY_SIZE,
+};
 
 /// The longest piece in bytes. Those of published models have less than 100.
 const LONGEST_PIECE: usize = 512;
 /// The largest file: those of 256,000 pieces have 5 MB.
 const LARGEST_MODEL: u64 = 32 << 20;
+/// The memory that the merges of a model may take, about: those of 256,000 pieces take 45 MB.
+const LARGEST_MERGES: usize = 256 << 20;
+/// What a merge takes beside its text.
+const OF_A_MERGE: usize = 64;
 
 /// A model: its pieces in the order of their ids, and how it prepares a text.
 #[derive(Debug)]
@@ -48,10 +58,29 @@ enum Field<'a> {
 
 impl SentencePieces {
     pub(super) fn read(path: &Path) -> Result<Self, PretrainedError> {
+        let malformed = |problem: &str| Err(PretrainedError::malformed(path, problem));
         let file = bytes(path, LARGEST_MODEL)?;
-        Self::parse(&file).ok_or_else(|| {
-            PretrainedError::malformed(path, "it is cut short, or no model of SentencePiece")
-        })
+        let Some(model) = Self::parse(&file) else {
+            return malformed("it is cut short, or no model of SentencePiece");
+        };
+        if model.pieces.len() > MAXIMUM_VOCABULARY_SIZE {
+            let most = format!("expected at most {MAXIMUM_VOCABULARY_SIZE}");
+            return malformed(&format!("{} pieces; {most}", model.pieces.len()));
+        }
+        match model.twice() {
+            Some(text) => malformed(&format!(
+                "the piece {text:?} is there twice; expected each once"
+            )),
+            None => Ok(model),
+        }
+    }
+
+    /// A piece that is there twice.
+    fn twice(&self) -> Option<String> {
+        let mut known = HashSet::new();
+        let mut pieces = self.pieces.iter();
+        let twice = pieces.find(|piece| !known.insert(piece.text.as_str()));
+        twice.map(|piece| piece.text.clone())
     }
 
     fn parse(file: &[u8]) -> Option<Self> {
@@ -121,15 +150,24 @@ impl SentencePieces {
         })
     }
 
-    /// The document of a model that merges pairs: every split of a piece into two is a merge, those of better pieces first.
-    pub(super) fn byte_pairs(&self, around: &Value) -> Value {
+    /// The document of a model that merges pairs: every split of a piece into two is a merge, those of better pieces first. `▁` stands in
+    /// front of a text, and if `always`, behind every token that is found before it is split.
+    ///
+    /// # Errors
+    /// More merges than any model has; errors call the model `path`.
+    pub(super) fn byte_pairs(
+        &self,
+        path: &Path,
+        around: &Value,
+        always: bool,
+    ) -> Result<Value, PretrainedError> {
         let ids: HashMap<&str, usize> = self
             .pieces
             .iter()
             .map(|piece| piece.text.as_str())
             .zip(0..)
             .collect();
-        let mut merges = vec![];
+        let (mut merges, mut size) = (vec![], 0);
         for piece in &self.pieces {
             let cuts = piece.text.char_indices().skip(1);
             let mut splits: Vec<_> = cuts
@@ -139,6 +177,14 @@ impl SentencePieces {
                 })
                 .collect();
             splits.sort_unstable();
+            size += splits.len() * (OF_A_MERGE + piece.text.len());
+            if size > LARGEST_MERGES {
+                let problem = format!(
+                    "its pieces are made of each other in more than {} ways; expected a model of SentencePiece",
+                    merges.len()
+                );
+                return Err(PretrainedError::malformed(path, problem));
+            }
             merges.extend(
                 splits
                     .into_iter()
@@ -148,11 +194,23 @@ impl SentencePieces {
         merges.sort_by(|a, b| b.0.total_cmp(&a.0));
         let merges: Vec<Value> = merges.into_iter().map(|(_, pair)| json!(pair)).collect();
         let unknown = self.pieces.iter().find(|piece| piece.kind == Kind::Unknown);
-        json!({
+        let (normalizer, pre_tokenizer) = match always {
+            true => {
+                let first = json!({"type": "Prepend", "prepend": "▁"});
+                let rest = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+                let steps = json!({"type": "Sequence", "normalizers": [first, rest]});
+                (steps, Value::Null)
+            }
+            false => {
+                let mut first = metaspace("first");
+                first["split"] = false.into();
+                (Value::Null, first)
+            }
+        };
+        Ok(json!({
             "added_tokens": self.added(),
-            "normalizer": {"type": "Sequence", "normalizers": [
-                {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-            ]},
+            "normalizer": normalizer,
+            "pre_tokenizer": pre_tokenizer,
             "post_processor": around,
             "decoder": {"type": "Sequence", "decoders": [
                 {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
@@ -166,7 +224,7 @@ impl SentencePieces {
                 "vocab": ids,
                 "merges": merges,
             },
-        })
+        }))
     }
 
     pub(super) fn merges(&self) -> bool {
@@ -219,7 +277,7 @@ pub(super) fn token(id: usize, text: &str, special: bool) -> Value {
     })
 }
 
-/// Spaces as `▁`, which stands `always` or `never` in front of a text too.
+/// Spaces as `▁`, which stands `always`, `never` or `first` in front of a text too: of every part between tokens, or of the first alone.
 pub(super) fn metaspace(first: &str) -> Value {
     json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": first, "split": true})
 }
@@ -310,7 +368,50 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SentencePieces, base64};
+    use super::*;
+
+    /// A model of these pieces, which merges pairs.
+    fn merging<'a>(pieces: impl Iterator<Item = &'a str>) -> Vec<u8> {
+        let length = |bytes: usize| [bytes as u8 & 0x7f | 0x80, (bytes >> 7) as u8];
+        let mut file = vec![0x12, 2, 0x18, 2];
+        for piece in pieces {
+            file.push(0x0a);
+            file.extend(length(piece.len() + 3));
+            file.push(0x0a);
+            file.extend(length(piece.len()));
+            file.extend(piece.as_bytes());
+        }
+        file
+    }
+
+    /// Neither many copies of long pieces nor many pieces of the same characters take any amount of memory.
+    #[test]
+    fn models_with_too_many_merges_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.model");
+        let read = |file: Vec<u8>| {
+            std::fs::write(&path, file).unwrap();
+            let model = SentencePieces::read(&path)?;
+            model.byte_pairs(&path, &Value::Null, true)
+        };
+        let letters: Vec<String> = ('a'..='j')
+            .map(|letter| letter.to_string().repeat(511))
+            .collect();
+        let small = read(merging("a b ab".split(' '))).unwrap();
+        assert_eq!(small["model"]["merges"], json!([["a", "b"]]));
+        let error = read(merging("a ab a".split(' '))).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("the piece \"a\" is there twice; expected each once"),
+            "{error}"
+        );
+        let pieces = letters
+            .iter()
+            .flat_map(|text| (1..=text.len()).map(|end| &text[..end]));
+        let error = read(merging(pieces)).unwrap_err().to_string();
+        assert!(error.contains("made of each other in more than"), "{error}");
+    }
 
     #[test]
     fn bytes_are_written_in_base64() {

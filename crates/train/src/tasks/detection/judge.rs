@@ -73,18 +73,17 @@ pub fn judge(
             .collect::<Result<Vec<_>, TrainError>>()
     })?;
     let (mut by_boxes, mut by_masks, mut lines) = (vec![], vec![], vec![]);
-    let (mut sum, mut has_masks) = (0.0, true);
+    let mut sum = 0.0;
     for batch in judged {
         sum += batch.loss;
         by_boxes.extend(batch.by_boxes);
-        has_masks &= batch.by_masks.is_some();
-        by_masks.extend(batch.by_masks.into_iter().flatten());
+        by_masks.extend(batch.by_masks);
         lines.extend(batch.lines);
     }
     Ok(Judged {
         loss: sum / samples.len().max(1) as f64,
         precision: AveragePrecision::of(&by_boxes, description.labels.len()),
-        mean_iou: match has_masks {
+        mean_iou: match model.has_masks() {
             true => mean_iou(&by_masks, f64::from(SURE)),
             false => None,
         },
@@ -98,8 +97,8 @@ struct JudgedBatch {
     /// The sum of the losses.
     loss: f64,
     by_boxes: Vec<DetectedImage>,
-    /// Of a model with masks.
-    by_masks: Option<Vec<DetectedImage>>,
+    /// Of a model with masks; empty for others.
+    by_masks: Vec<DetectedImage>,
     lines: Vec<String>,
 }
 
@@ -118,7 +117,7 @@ fn judge_batch(
     let found = model.forward(images, &mut DropoutRng::none());
     let loss = loss_of(model, &found, &targets, preparation.size);
     let loss = loss.map_or(f32::NAN, |losses| losses.total.into_scalar::<f32>());
-    let (mut by_boxes, mut by_masks, mut lines) = (vec![], Some(vec![]), vec![]);
+    let (mut by_boxes, mut by_masks, mut lines) = (vec![], vec![], vec![]);
     let guesses = Guess::all(found.last());
     for (row, (sample, guesses)) in samples.iter().zip(guesses).enumerate() {
         by_boxes.push(compared_by_boxes(sample, &guesses));
@@ -128,12 +127,8 @@ fn judge_batch(
             .collect();
         lines.push(in_words(&sure, labels));
         let chosen: Vec<[usize; 2]> = sure.iter().map(|guess| [row, guess.query]).collect();
-        let masks = masks_of(model, &found, &chosen, preparation.size)?;
-        match (masks, &mut by_masks) {
-            (Some(masks), Some(by_masks)) => {
-                by_masks.push(compared_by_masks(sample, &sure, &masks));
-            }
-            _ => by_masks = None,
+        if let Some(masks) = masks_of(model, &found, &chosen, preparation.size)? {
+            by_masks.push(compared_by_masks(sample, &sure, &masks));
         }
     }
     Ok(JudgedBatch {

@@ -589,7 +589,7 @@ fn gates_by_class(entries: &[Entry], choice: Choice) -> Result<Option<Figure>, F
     if images.len() < 2 {
         return Ok(None);
     }
-    Ok(Gates::by_class(&images).map(Figure::Gates))
+    Ok(Gates::by_class(&images)?.map(Figure::Gates))
 }
 
 /// What is drawn of a trace.

@@ -26,6 +26,51 @@ const MOST_AREA: usize = 64 << 10;
 /// Characters of a label that are shown.
 const LABEL: usize = 200;
 
+/// The most layers that are followed together: a bound on what rollout and flow take.
+#[derive(Clone, Copy)]
+pub struct Followed {
+    /// The longest text, in tokens.
+    tokens: usize,
+    /// The weights of all layers, heads averaged.
+    weights: usize,
+}
+
+impl Followed {
+    /// Layers that are multiplied for rollout: 128 of the longest text.
+    pub const ROLLOUT: Self = Self {
+        tokens: 512,
+        weights: 128 * 512 * 512,
+    };
+
+    /// Layers whose flow is searched for: 24 of the longest text.
+    pub const FLOW: Self = Self {
+        tokens: 64,
+        weights: 24 * 64 * 64,
+    };
+
+    /// Refuses layers that would take too long.
+    ///
+    /// # Errors
+    /// A sentence that says what is too much.
+    pub fn expect(self, layers: &[&AttentionMap]) -> Result<(), String> {
+        let lengths = layers.iter().map(|map| map.queries().len());
+        let length = lengths.max().unwrap_or(0);
+        let most = self.tokens;
+        if length > most {
+            return Err(format!(
+                "a text of {length} tokens: at most {most} are followed through the layers"
+            ));
+        }
+        let (count, most) = (layers.len(), self.weights / (length * length).max(1));
+        match count <= most {
+            true => Ok(()),
+            false => Err(format!(
+                "{count} layers of a text of {length} tokens: at most {most} layers of such a text are followed"
+            )),
+        }
+    }
+}
+
 /// A trace on the server: between pieces as the model made it, and between words, made when asked for.
 pub struct Entry {
     pub id: u64,
@@ -408,7 +453,7 @@ struct Side {
 /// The area of a region's mask.
 fn area(region: &Region, image: &Image) -> String {
     let fits = |mask: &&Mask| [mask.height(), mask.width()] == [image.height(), image.width()];
-    let outline = region.mask().filter(fits).map(Outline::of);
+    let outline = region.mask().filter(fits).and_then(Outline::of);
     let area = outline.map(|outline| outline.area(1.0, 1.0));
     area.filter(|area| area.len() <= MOST_AREA)
         .unwrap_or_default()
@@ -653,5 +698,29 @@ pub fn sums(map: &AttentionMap, heads: &Heads, chosen: &[usize], direction: Dire
                 (sum as f32).min(f32::MAX)
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regard_trace::Kind;
+
+    #[test]
+    fn layers_that_are_followed_have_an_end() {
+        for (most, length, layers) in [
+            (Followed::ROLLOUT, 512, 128),
+            (Followed::ROLLOUT, 256, 512),
+            (Followed::FLOW, 64, 24),
+        ] {
+            let axis = Axis::Positions { length };
+            let weights = vec![0.5; length * length];
+            let map = AttentionMap::unnormalized(Kind::Other, axis.clone(), axis, 1, weights);
+            let map = map.unwrap();
+            assert_eq!(most.expect(&vec![&map; layers]), Ok(()));
+            let told = format!("at most {layers} layers of such a text are followed");
+            let error = most.expect(&vec![&map; layers + 1]).unwrap_err();
+            assert!(error.ends_with(&told), "{error}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use regard_view::chart::{Chart, stacked};
 use regard_view::choice::Pick;
 use regard_view::colour::Ramp;
 use regard_view::html;
-use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
+use regard_view::image::{self, ImageChoice, ImageError, ImageOptions, ImagePicture};
 use regard_view::png::{PngOptions, from_svg};
 use regard_view::svg::{self, SvgOptions};
 use regard_view::tree::{self, Fate, Proposal};
@@ -23,7 +23,7 @@ const MOST_WEIGHTS: usize = 4 << 20;
 /// Rows and columns of an exported map; a larger one is pooled.
 const MOST_SIDE: usize = 512;
 
-/// Rows of a picture of chosen tokens or of an image.
+/// Rows of a picture of chosen tokens or of an image. The page offers no files of more (`page/app.js`).
 const MOST_ROWS: usize = 64;
 
 /// The largest weights that a page lists below its picture.
@@ -39,6 +39,29 @@ pub enum View {
     Image,
     Compare,
     Training,
+}
+
+/// How the weights of cells lie over an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlay {
+    /// Smooth between the cells.
+    Smooth,
+    /// Each cell in one colour.
+    Cells,
+    /// The image without weights.
+    None,
+}
+
+impl Overlay {
+    /// Its name in the page's address.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Smooth => "smooth",
+            Self::Cells => "cells",
+            Self::None => "none",
+        }
+    }
 }
 
 /// The form of the file.
@@ -179,6 +202,7 @@ pub fn file(
     other: Option<&Source<'_>>,
     chosen: &[usize],
     direction: Direction,
+    overlay: Overlay,
 ) -> Result<Vec<u8>, String> {
     let title = one.title();
     let (svg, text) = match view {
@@ -187,7 +211,7 @@ pub fn file(
             let data =
                 matches!(format, Format::Html) && one.is_whole() && one.size() <= MOST_WEIGHTS;
             if data {
-                return Ok(page(one, &title, "head")?.into_bytes());
+                return Ok(page(one, &title, "view=head")?.into_bytes());
             }
             let heatmap = one.heatmap();
             (
@@ -204,9 +228,15 @@ pub fn file(
         }
         View::Image => {
             if matches!(format, Format::Html) && one.size() <= MOST_WEIGHTS {
-                return Ok(page(one, &title, "image")?.into_bytes());
+                let chosen: Vec<String> = chosen.iter().map(usize::to_string).collect();
+                let address = format!(
+                    "view=image&chosen={}&overlay={}",
+                    chosen.join(","),
+                    overlay.name()
+                );
+                return Ok(page(one, &title, &address)?.into_bytes());
             }
-            (over_image(one, chosen)?, String::new())
+            (over_image(one, chosen, overlay)?, String::new())
         }
         View::Training => return Err("this is no training, but a trace".to_owned()),
         View::Compare => compared(
@@ -305,11 +335,14 @@ pub fn finished(format: Format, title: &str, svg: String, text: &str) -> Result<
     }
 }
 
-/// The page with this map alone, as `view` shows it.
-fn page(source: &Source<'_>, title: &str, view: &str) -> Result<String, String> {
+/// The page with this map alone, as the view at `address` shows it.
+fn page(source: &Source<'_>, title: &str, address: &str) -> Result<String, String> {
     let trace = source.trace(source.reduced()?);
     let shown = vec![(title.to_owned(), trace.into())];
-    Ok(standalone::opened(title, shown, &format!("view={view}")))
+    // The page would make words of pieces by itself.
+    let words = u8::from(source.words);
+    let address = format!("{address}&words={words}");
+    Ok(standalone::opened(title, shown, &address))
 }
 
 /// The largest weights of a table, a line each.
@@ -396,7 +429,7 @@ fn tokens(source: &Source<'_>, chosen: &[usize], direction: Direction) -> Result
 }
 
 /// The image under the map, a panel for each chosen query.
-fn over_image(source: &Source<'_>, chosen: &[usize]) -> Result<String, String> {
+fn over_image(source: &Source<'_>, chosen: &[usize], overlay: Overlay) -> Result<String, String> {
     if chosen.len() > MOST_ROWS {
         return Err(format!(
             "{} queries are chosen; expected at most {MOST_ROWS}",
@@ -428,9 +461,26 @@ fn over_image(source: &Source<'_>, chosen: &[usize]) -> Result<String, String> {
         query,
         ..ImageChoice::default()
     };
-    let picture =
-        ImagePicture::of(&source.trace(map), &choice).map_err(|error| error.to_string())?;
-    Ok(picture.titled(source.title()).svg(&ImageOptions::default()))
+    let wrong = |error: ImageError| error.to_string();
+    let picture = ImagePicture::of(&source.trace(map), &choice).map_err(wrong)?;
+    // As the page colours them, whatever the weights are.
+    let picture = picture.from_zero();
+    let picture = match overlay {
+        // The first panel is the image, with what its queries found.
+        Overlay::None => {
+            let image = picture.panels().iter().take(1).cloned().collect();
+            ImagePicture::new("", image).map_err(wrong)?
+        }
+        _ => picture,
+    };
+    let options = ImageOptions {
+        overlay: match overlay {
+            Overlay::Cells => image::Overlay::ByCell,
+            _ => image::Overlay::Bilinear,
+        },
+        ..ImageOptions::default()
+    };
+    Ok(picture.titled(source.title()).svg(&options))
 }
 
 /// Two maps and their difference.

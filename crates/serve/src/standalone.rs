@@ -3,8 +3,8 @@
 //!
 //! Weights have 16 bits, as shares of the map's largest: the error is below 1e-5 of it.
 
-use regard_trace::diagnose::{flow_from, rollout, stacks};
-use regard_trace::{AttentionMap, Trace};
+use regard_trace::diagnose::{StackError, flow, rollout, stacks};
+use regard_trace::{AttentionMap, Kind, Trace};
 use regard_view::Heatmap;
 use regard_view::image::{ImageChoice, ImageOptions, ImagePicture};
 use regard_view::label::visible;
@@ -13,8 +13,8 @@ use regard_view::svg::{self, SvgOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api::{IMAGE_SIDE, MOST_FLOW, MOST_ROLLOUT};
-use crate::data::{Axes, Entry, MapOverview, Pool};
+use crate::api::IMAGE_SIDE;
+use crate::data::{self, Axes, Entry, MapOverview, Pool};
 use crate::entries::of_look;
 use crate::files::FILES;
 use crate::{Ablation, Input, Seen};
@@ -117,29 +117,14 @@ impl Weights {
 }
 
 fn followed(trace: &Trace) -> Vec<Followed> {
-    let of_stack = |(kind, layers): (regard_trace::Kind, Vec<&AttentionMap>)| {
-        let length = layers.first().map_or(0, |map| map.queries().len());
-        let short = |most: usize| match length <= most {
-            true => Ok(()),
-            false => Err(format!(
-                "a text of {length} tokens: at most {most} are followed through the layers"
-            )),
-        };
-        let joint =
-            short(MOST_ROLLOUT).and_then(|()| rollout(&layers).map_err(|error| error.to_string()));
-        let flow = short(MOST_FLOW).and_then(|()| {
-            let mut rows = vec![];
-            for query in 0..length {
-                let row = flow_from(&layers, query).map_err(|error| error.to_string())?;
-                rows.extend(row.into_iter().map(|weight| weight as f32));
-            }
-            Ok(Numbers::new(&rows))
-        });
-        Followed {
-            kind: kind.name(),
-            rollout: joint.map(|map| Numbers::new(map.weights())),
-            flow,
-        }
+    let numbers = |map: Result<AttentionMap, StackError>| -> Result<Numbers, String> {
+        let map = map.map_err(|error| error.to_string())?;
+        Ok(Numbers::new(map.weights()))
+    };
+    let of_stack = |(kind, layers): (Kind, Vec<&AttentionMap>)| Followed {
+        kind: kind.name(),
+        rollout: (data::Followed::ROLLOUT.expect(&layers)).and_then(|()| numbers(rollout(&layers))),
+        flow: (data::Followed::FLOW.expect(&layers)).and_then(|()| numbers(flow(&layers))),
     };
     stacks(trace).into_iter().map(of_stack).collect()
 }

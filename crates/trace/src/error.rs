@@ -172,6 +172,28 @@ pub enum TraceError {
         /// The largest size accepted, in bytes.
         limit: u64,
     },
+    /// More heads than a reader could show.
+    #[error(
+        "{found} heads {of}; a trace file may have {limit}: write fewer traces, layers or heads to a file"
+    )]
+    TooManyHeads {
+        /// The number of heads.
+        found: u64,
+        /// The largest number accepted.
+        limit: u64,
+        /// Of what they are: of a trace, or of all traces together.
+        of: &'static str,
+    },
+    /// A map of a layer that no model has.
+    #[error("attention map {map:?} is of layer {layer}; the last one possible is {last}")]
+    Layer {
+        /// Name of the map.
+        map: String,
+        /// The layer, counted from 0.
+        layer: usize,
+        /// The last layer that a map of a file can be of.
+        last: usize,
+    },
     /// A long trace is to be written to something else than a file.
     #[error(
         "{path}: a folder, a pipe or a device; a long trace is written part by part in no order, so give the name of a file",

@@ -77,6 +77,16 @@ pub const MAX_BYTES: u64 = 1 << 30;
 /// The last layer that a map of a file can be of, counted from 0.
 const MAX_LAYER: usize = u32::MAX as usize - 1;
 
+/// The most heads of a trace.
+const MOST_HEADS: u64 = 1 << 16;
+
+/// The most small heads of all traces of a file together. Whoever shows a trace keeps numbers of each head, and a head may have a single
+/// weight, or none; how many heads of [`SMALL_HEAD`] weights or more there can be follows from [`MAX_BYTES`].
+const MOST_SMALL_HEADS: u64 = 1 << 18;
+
+/// The weights of a head from which on it is not small.
+const SMALL_HEAD: u64 = 64;
+
 #[derive(Deserialize)]
 pub(crate) struct VersionOnly {
     pub(crate) version: u64,
@@ -123,9 +133,11 @@ struct MapEntry {
 /// The bytes of a trace file.
 ///
 /// # Errors
-/// [`TraceError::TooMany`] if they are more than [`MAX_BYTES`]; [`TraceError::Container`] if the description exceeds what a
-/// safetensors header holds (100 MB).
+/// [`TraceError::TooMany`] if they are more than [`MAX_BYTES`]; [`TraceError::Layer`] for a layer above 4,294,967,294;
+/// [`TraceError::TooManyHeads`] for more than 65,536 heads of a trace, or more than 262,144 in all of less than 64 weights each;
+/// [`TraceError::Container`] if the description exceeds what a safetensors header holds (100 MB).
 pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
+    expect_possible(traces)?;
     // Before they are copied.
     let maps = traces.iter().flat_map(|trace| &trace.maps);
     expect_room(maps.map(|map| 4 * map.weights().len() as u64).sum())?;
@@ -208,6 +220,32 @@ fn expect_room(bytes: u64) -> Result<(), TraceError> {
     }
 }
 
+/// Refuses layers that no model has, and more heads than a reader could show.
+fn expect_possible(traces: &[Trace]) -> Result<(), TraceError> {
+    let maps = || traces.iter().flat_map(|trace| &trace.maps);
+    if let Some(map) = maps().find(|map| map.layer > MAX_LAYER) {
+        return Err(TraceError::Layer {
+            map: map.name.clone(),
+            layer: map.layer,
+            last: MAX_LAYER,
+        });
+    }
+    let heads = |map: &AttentionMap| map.heads as u64;
+    let of_trace = |trace: &Trace| -> u64 { trace.maps.iter().map(heads).sum() };
+    let largest = traces.iter().map(of_trace).max().unwrap_or(0);
+    let is_small = |map: &&AttentionMap| (map.weights.len() as u64) < SMALL_HEAD * heads(map);
+    let small: u64 = maps().filter(is_small).map(heads).sum();
+    for (found, limit, of) in [
+        (largest, MOST_HEADS, "of a trace"),
+        (small, MOST_SMALL_HEADS, "of less than 64 weights in all"),
+    ] {
+        if found > limit {
+            return Err(TraceError::TooManyHeads { found, limit, of });
+        }
+    }
+    Ok(())
+}
+
 fn pixels_name(index: usize) -> String {
     format!("image.{index}.pixels")
 }
@@ -240,7 +278,7 @@ impl<T: Clone + Eq + Hash> Distinct<T> {
 ///
 /// # Errors
 /// [`TraceError::Container`], [`TraceError::Foreign`], [`TraceError::Version`],
-/// [`TraceError::Description`], [`TraceError::Tensor`], and those of [`AttentionMap::new`] and [`Image::new`].
+/// [`TraceError::Description`], [`TraceError::Tensor`], [`TraceError::Layer`], [`TraceError::TooManyHeads`], and those of [`AttentionMap::new`] and [`Image::new`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
     let container = |e: safetensors::SafeTensorError| TraceError::Container {
         reason: e.to_string(),
@@ -273,19 +311,10 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
                 reason: format!("two maps have the tensor {:?}", map.tensor),
             });
         }
-        if map.layer > MAX_LAYER {
-            return Err(TraceError::Description {
-                key: METADATA_KEY,
-                reason: format!(
-                    "map {:?} is of layer {}; the last one possible is {MAX_LAYER}",
-                    map.name, map.layer
-                ),
-            });
-        }
     }
     drop(read);
     let mut images = HashMap::new();
-    description
+    let traces: Vec<Trace> = description
         .traces
         .into_iter()
         .map(|entry| {
@@ -312,7 +341,9 @@ pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
                 metadata: entry.metadata,
             })
         })
-        .collect()
+        .collect::<Result<_, TraceError>>()?;
+    expect_possible(&traces)?;
+    Ok(traces)
 }
 
 pub(crate) fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, TraceError> {

@@ -471,6 +471,76 @@ fn a_tensor_serves_one_map_and_layers_have_an_end() {
         error.contains("is of layer 18446744073709551615"),
         "{error}"
     );
+    // Nor is written what could not be read.
+    let written = |layer: usize| {
+        let map = sample().maps.remove(0).at_layer(layer);
+        to_bytes(&[Trace::new("m", "", "").with_map(map)])
+    };
+    let last = u32::MAX as usize - 1;
+    assert!(from_bytes(&written(last).expect("the last layer")).is_ok());
+    let error = written(last + 1).unwrap_err();
+    assert!(matches!(error, TraceError::Layer { .. }), "{error}");
+    assert!(!error.to_string().contains("damaged"), "{error}");
+}
+
+/// What shows a trace keeps numbers of each head, and heads without weights, or with one each, take next to no room in a file.
+#[test]
+fn heads_have_an_end() {
+    let empty = |traces: usize, maps: usize| {
+        let of = |number: usize| format!("map.{number}.weights");
+        let trace = |first: usize| {
+            let map = |number: usize| {
+                let tensor = of(number);
+                format!(
+                    r#"{{"tensor":"{tensor}","name":"n","kind":"other","layer":0,"heads":65536,"normalized":true,"queries":0,"keys":0}}"#
+                )
+            };
+            let maps: Vec<String> = (first * maps..(first + 1) * maps).map(map).collect();
+            let maps = maps.join(",");
+            format!(r#"{{"model":"m","source":"s","target":"t","maps":[{maps}]}}"#)
+        };
+        let all: Vec<String> = (0..traces).map(trace).collect();
+        let json = format!(
+            r#"{{"version":1,"axes":[{{"type":"positions","length":0}}],"traces":[{}]}}"#,
+            all.join(",")
+        );
+        let view = |number: usize| {
+            let view = TensorView::new(Dtype::F32, vec![1 << 16, 0, 0], &[]);
+            (of(number), view.expect("consistent"))
+        };
+        let metadata = [("regard.trace".to_owned(), json)].into();
+        let views = (0..traces * maps).map(view);
+        from_bytes(&safetensors::serialize(views, Some(metadata)).expect("small"))
+    };
+    assert_eq!(empty(4, 1).expect("as many as there may be").len(), 4);
+    for (traces, maps, told) in [
+        (1, 2, "131072 heads of a trace; a trace file may have 65536"),
+        (
+            5,
+            1,
+            "327680 heads of less than 64 weights in all; a trace file may have 262144",
+        ),
+    ] {
+        let error = empty(traces, maps).unwrap_err();
+        assert!(matches!(error, TraceError::TooManyHeads { .. }), "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    let written = |traces: usize, heads: usize, keys: usize| {
+        let [query, keys] = [1, keys].map(|length| Axis::Positions { length });
+        let weights = vec![0.5; heads * keys.len()];
+        let map = AttentionMap::unnormalized(Kind::Other, query, keys, heads, weights);
+        let trace = Trace::new("m", "", "").with_map(map.expect("valid"));
+        to_bytes(&vec![trace; traces])
+    };
+    assert!(written(1, 1 << 16, 1).is_ok());
+    for (traces, heads, keys) in [(1, (1 << 16) + 1, 1), (5, 1 << 16, 1), (257, 1024, 63)] {
+        let error = written(traces, heads, keys).unwrap_err();
+        assert!(matches!(error, TraceError::TooManyHeads { .. }), "{error}");
+        assert!(!error.to_string().contains("damaged"), "{error}");
+    }
+    // Larger heads take room in a file, which has a limit of its own.
+    let bytes = written(257, 1024, 64).expect("many heads");
+    assert_eq!(from_bytes(&bytes).expect("as written").len(), 257);
 }
 
 fn pixels() -> Image {

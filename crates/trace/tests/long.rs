@@ -288,6 +288,102 @@ fn what_cannot_be_kept_is_refused_by_name() {
     assert!(error.contains("2 of 3 queries"), "{error}");
 }
 
+fn expect_refused(
+    writer: &mut LongWriter,
+    index: usize,
+    attention: &Attention,
+    piece: Piece,
+    told: &str,
+) {
+    let error = writer.piece(0, index, attention, piece).unwrap_err();
+    assert!(matches!(error, TraceError::LongHead { .. }), "{error}");
+    assert!(error.to_string().contains(told), "{error}");
+}
+
+/// A file whose pieces leave gaps, or follow from other options, could not be read.
+#[test]
+fn pieces_follow_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = Tokens::from_words("a b c d");
+    let maps = vec![LongMap::new(4, vec![7, 8], vec![0, 1], 1)];
+    let mut writer =
+        LongWriter::create(folder.path().join("long"), "m", "s", tokens, maps).unwrap();
+    let plain = Attention::default();
+    let halves = [0.5; 4];
+    let late = from(2, &halves[..2], &halves);
+    expect_refused(&mut writer, 0, &plain, late, "position 2, expected 0");
+    let beyond = from(usize::MAX, &halves[..2], &halves);
+    expect_refused(&mut writer, 0, &plain, beyond, "4 tokens");
+    writer
+        .piece(0, 0, &plain, from(0, &halves[..2], &halves))
+        .unwrap();
+    let causal = Attention {
+        causal: true,
+        ..plain
+    };
+    let again = from(0, &halves[..2], &halves);
+    expect_refused(&mut writer, 0, &plain, again, "position 0, expected 2");
+    expect_refused(&mut writer, 0, &causal, late, "causality");
+    // Another head of the layer.
+    expect_refused(
+        &mut writer,
+        1,
+        &causal,
+        from(0, &halves, &halves),
+        "causality",
+    );
+    writer.piece(0, 0, &plain, late).unwrap();
+    writer
+        .piece(0, 1, &plain, from(0, &halves, &halves))
+        .unwrap();
+    writer.finish().unwrap();
+}
+
+/// A piece that is refused leaves nothing in the file, and all pieces of a head have its biases.
+#[test]
+fn biases_are_those_of_the_first_piece() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long");
+    let tokens = Tokens::from_words(&"w ".repeat(LENGTH));
+    let maps = vec![
+        LongMap::new(0, vec![0], vec![0], DIM),
+        LongMap::new(1, vec![0], vec![0], DIM),
+    ];
+    let mut writer = LongWriter::create(&path, "m", "s", tokens, maps).unwrap();
+    let (query, key) = (numbers(1, LENGTH * DIM), numbers(2, LENGTH * DIM));
+    let (first, late) = (
+        from(0, &query[..25 * DIM], &key[..25 * DIM]),
+        from(25, &query[25 * DIM..], &key),
+    );
+    let biased = |values, zero| Attention {
+        causal: true,
+        scale: Some(0.7),
+        relative: Some(RelativeBias { values, zero }),
+        ..Attention::default()
+    };
+    let (table, few, others) = (numbers(3, 5), numbers(4, 3), numbers(5, 5));
+    let told = "position 25, expected 0";
+    expect_refused(&mut writer, 0, &biased(&few, 1), late, told);
+    for map in 0..2 {
+        writer.piece(map, 0, &biased(&table, 3), first).unwrap();
+    }
+    let told = "numbers of its biases";
+    expect_refused(&mut writer, 0, &biased(&others, 3), late, told);
+    for map in 0..2 {
+        writer.piece(map, 0, &biased(&table, 3), late).unwrap();
+    }
+    writer.finish().unwrap();
+    let trace = long(&path);
+    let bias = |i: usize, j: usize| {
+        let place = (3 + j as i64 - i as i64).clamp(0, 4) as usize;
+        (j <= i).then(|| f64::from(table[place]))
+    };
+    for map in 0..2 {
+        let head = trace.head(map, 0).unwrap();
+        expect_weights(&head, &softmax([&query, &key], bias));
+    }
+}
+
 #[test]
 fn damaged_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();

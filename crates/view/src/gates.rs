@@ -18,12 +18,13 @@
 //! # Ok::<(), regard_view::gates::GatesError>(())
 //! ```
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use regard_trace::{AttentionMap, Axis, Trace};
 
 use crate::chart::ticks::Axis as Ticks;
-use crate::choice::{Choice, ChoiceError, Pick};
+use crate::choice::{Choice, ChoiceError, Chosen, Pick};
 use crate::colour::category;
 use crate::label::visible;
 use crate::svg::weight;
@@ -76,6 +77,16 @@ pub enum GatesError {
         /// Name of the map.
         map: String,
     },
+    /// More rows of bars than a picture can have.
+    #[error(
+        "gates: {found} rows of bars; expected at most {limit}: choose a layer, or fewer images"
+    )]
+    Rows {
+        /// How many there would be.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The chosen kind, layer or head is not there.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
@@ -89,6 +100,9 @@ pub struct Gates {
     mean: Vec<f32>,
     order: Vec<usize>,
 }
+
+/// The most rows of a picture.
+const MOST_ROWS: usize = 400;
 
 const MARGIN: f64 = 20.0;
 const WIDE: f64 = 680.0;
@@ -176,7 +190,7 @@ impl Gates {
     /// The gates of those maps of a trace whose keys are channels, as `choice` says. Usual: of every layer.
     ///
     /// # Errors
-    /// [`GatesError::Choice`], and those of [`Gates::of`].
+    /// [`GatesError::Choice`], [`GatesError::Rows`] for more than 400 rows in all, and those of [`Gates::of`].
     pub fn chosen(trace: &Trace, choice: &Choice) -> Result<Vec<Self>, GatesError> {
         let of_channels = |map: &&AttentionMap| matches!(map.keys(), Axis::Positions { .. });
         let gates = Trace {
@@ -190,48 +204,58 @@ impl Gates {
             },
             ..*choice
         };
-        let chosen = choice.chosen(&gates)?.into_iter();
-        let gates = chosen.map(
-            |chosen| match chosen.head.map(|head| chosen.map.head(head)) {
-                Some(Ok(head)) => Self::of(&head),
-                _ => Self::of(chosen.map),
-            },
-        );
-        gates.collect()
+        let chosen = choice.chosen(&gates)?;
+        let rows = chosen.iter().map(|chosen| chosen.map.queries().len());
+        expect_rows(rows.sum())?;
+        let of = |chosen: Chosen<'_>| match chosen.head.map(|head| chosen.map.head(head)) {
+            Some(Ok(head)) => Self::of(&head),
+            _ => Self::of(chosen.map),
+        };
+        chosen.into_iter().map(of).collect()
     }
 
     /// The gates of several images, each under the label of its class, as one for each place in the network: a row for each label, the mean
     /// over its images; classes of the same label share one. `None` if they are not of the same places.
-    pub fn by_class(images: &[(&str, Vec<Self>)]) -> Option<Vec<Self>> {
-        let (_, first) = images.first()?;
+    ///
+    /// # Errors
+    /// [`GatesError::Rows`] for more than 400 rows in all, and those of [`Gates::new`].
+    pub fn by_class(images: &[(&str, Vec<Self>)]) -> Result<Option<Vec<Self>>, GatesError> {
+        let Some((_, first)) = images.first() else {
+            return Ok(None);
+        };
         let is_alike = |(a, b): (&Self, &Self)| a.title == b.title && a.mean.len() == b.mean.len();
         let same_places =
             |gates: &[Self]| gates.len() == first.len() && gates.iter().zip(first).all(is_alike);
         if !images.iter().all(|(_, gates)| same_places(gates)) {
-            return None;
+            return Ok(None);
         }
-        let mut classes: Vec<&str> = vec![];
-        for &(class, _) in images {
-            if !classes.contains(&class) {
-                classes.push(class);
-            }
+        let mut classes: Vec<(&str, Vec<usize>)> = vec![];
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        for (image, &(class, _)) in images.iter().enumerate() {
+            let place = *places.entry(class).or_insert_with(|| {
+                classes.push((class, vec![]));
+                classes.len() - 1
+            });
+            classes[place].1.push(image);
         }
-        let row = |class: &str, place: usize| {
-            let of_class = images.iter().filter(|(other, _)| *other == class);
-            let factors = of_class.map(|(_, gates)| gates[place].mean.as_slice());
+        expect_rows(classes.len() * first.len())?;
+        let row = |(class, of_class): &(&str, Vec<usize>), place: usize| {
+            let factors = of_class.iter();
+            let factors = factors.map(|&image| images[image].1[place].mean.as_slice());
             let factors: Vec<&[f32]> = factors.collect();
             let mean = |channel: usize| {
                 let sum: f64 = factors.iter().map(|row| f64::from(row[channel])).sum();
                 (sum / factors.len() as f64) as f32
             };
             let means: Vec<f32> = (0..first[place].mean.len()).map(mean).collect();
-            (class.to_owned(), means)
+            ((*class).to_owned(), means)
         };
         let of_place = |place: usize| {
             let rows = classes.iter().map(|class| row(class, place));
-            Self::new(first[place].title.clone(), rows.collect()).ok()
+            Self::new(first[place].title.clone(), rows.collect())
         };
-        (0..first.len()).map(of_place).collect()
+        let joined: Result<Vec<Self>, GatesError> = (0..first.len()).map(of_place).collect();
+        joined.map(Some)
     }
 
     /// Channels from the largest mean factor to the smallest.
@@ -425,6 +449,17 @@ impl Gates {
     }
 }
 
+/// Refuses more rows than a picture can have.
+fn expect_rows(found: usize) -> Result<(), GatesError> {
+    match found <= MOST_ROWS {
+        true => Ok(()),
+        false => Err(GatesError::Rows {
+            found,
+            limit: MOST_ROWS,
+        }),
+    }
+}
+
 /// The gates of several places in a network, below each other, as one standalone SVG.
 pub fn stacked(gates: &[Gates]) -> String {
     let left = gates.iter().map(Gates::name_room).fold(40.0, f64::max);
@@ -448,4 +483,41 @@ pub fn stacked(gates: &[Gates]) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regard_trace::Kind;
+
+    #[test]
+    fn rows_have_an_end() {
+        let chosen = |rows: usize| {
+            let (images, channels) = (
+                Axis::Positions { length: rows },
+                Axis::Positions { length: 1 },
+            );
+            let map = AttentionMap::unnormalized(Kind::Other, images, channels, 1, vec![0.5; rows]);
+            let map = map.expect("finite");
+            let trace = Trace::default()
+                .with_map(map.clone())
+                .with_map(map.at_layer(1));
+            Gates::chosen(&trace, &Choice::default())
+        };
+        assert_eq!(chosen(200).expect("400 in all").len(), 2);
+        let error = chosen(201).unwrap_err();
+        assert!(matches!(error, GatesError::Rows { found: 402, .. }));
+
+        let names: Vec<String> = (0..201).map(|class| format!("class {class}")).collect();
+        let both = chosen(1).expect("2 in all");
+        let joined = |classes: usize| {
+            let labels = names[..classes].iter().cycle().take(3 * classes);
+            let images: Vec<_> = labels.map(|name| (name.as_str(), both.clone())).collect();
+            Gates::by_class(&images)
+        };
+        let gates = joined(200).expect("400 in all").expect("the same places");
+        assert_eq!(gates[1].rows.len(), 200);
+        let error = joined(201).unwrap_err();
+        assert!(matches!(error, GatesError::Rows { found: 402, .. }));
+    }
 }

@@ -269,6 +269,10 @@ fn images_are_described_and_shown() {
     page.click("a[data-focus='view-image']", false);
     page.wait("document.querySelector('#main').dataset.view === 'image' && document.querySelector('#main img')?.naturalWidth > 0");
     page.screenshot("web-image");
+    // The image is part of what is saved.
+    let svg = page.saved();
+    assert!(svg.contains("<image href=\"data:image/png"), "{svg}");
+    assert!(!svg.contains("blob:"), "{svg}");
     no_errors(&page);
 }
 
@@ -361,6 +365,21 @@ fn long_texts_are_opened() {
     page.point(".heat canvas", 200.0, 300.0);
     page.wait("document.querySelector('#readout b')");
     page.screenshot("web-long");
+    // On the scale that is shown, logarithmic from 1 of 20,000 on.
+    let svg = page.saved();
+    assert!(svg.contains("5.0e-5 to"), "{svg}");
+    let colours = page.value(
+        "saved[0].text().then(async (text) => { \
+         const image = new Image(); \
+         image.src = text.match(/href=\"([^\"]+)\"/)[1]; \
+         await image.decode(); \
+         const canvas = Object.assign(document.createElement('canvas'), { width: image.width, height: image.height }); \
+         const context = canvas.getContext('2d'); \
+         context.drawImage(image, 0, 0); \
+         const pixels = context.getImageData(0, 0, canvas.width, canvas.height).data; \
+         return new Set(new Uint32Array(pixels.buffer)).size; })",
+    );
+    assert!(colours.as_u64().unwrap() > 100, "{colours}");
     let local = regard_web::viewer(None).unwrap();
     let id = local.open("long", fs::read(&path).unwrap()).unwrap();
     for (pool, part) in [

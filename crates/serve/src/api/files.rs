@@ -13,12 +13,13 @@ use regard_view::training::Plot;
 use serde::Deserialize;
 
 use super::request::{
-    At, Of, Options, Unasked, chosen, long_part, map_of, plots, range, searched, taken, worked,
+    At, Of, Options, Unasked, chosen, expect_shown, long_part, map_of, plots, range, searched,
+    taken, worked,
 };
 use super::{App, Refusal, bad};
 use crate::Explained;
 use crate::data::{self, Heads, MOST_SIDE};
-use crate::export::{self, Format, Source};
+use crate::export::{self, Format, Source, View};
 use crate::long::Part;
 use crate::named::Named;
 
@@ -42,6 +43,10 @@ pub(super) async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Re
             return Ok(saved(asked.format, file));
         }
         let map = map_of(entry.trace(asked.words), asked.map)?;
+        // The overview names no token.
+        if !matches!(asked.view, View::Overview) {
+            expect_shown(map)?;
+        }
         let one = Source {
             entry: &entry,
             words: asked.words,
@@ -54,6 +59,7 @@ pub(super) async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Re
             None => None,
             Some(entry) => {
                 let map = map_of(entry.trace(asked.words), asked.map2)?;
+                expect_shown(map)?;
                 Some(Source {
                     entry,
                     words: asked.words,
@@ -72,6 +78,7 @@ pub(super) async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Re
             second.as_ref(),
             &chosen,
             asked.direction,
+            asked.overlay,
         )
         .map_err(bad)?;
         Ok(saved(asked.format, file))

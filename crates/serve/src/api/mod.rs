@@ -22,7 +22,7 @@ use crate::files::FILES;
 use crate::worker::{Unanswered, Worker};
 use files::{explained_file, generation_file, picture, table};
 use model::{all_gradients, gradient, look, query_keys};
-pub use views::{IMAGE_SIDE, MOST_FLOW, MOST_ROLLOUT};
+pub use views::IMAGE_SIDE;
 use views::{
     axes, explain, explainable, flowed, generation, image, joint, overview, sums, traces, training,
     window,

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use super::{App, Refusal, bad};
 use crate::Explained;
 use crate::data::{self, Direction, Entry, MOST_SIDE, Pool};
-use crate::export::{Format, View};
-use crate::long::{Long, Part};
+use crate::export::{Format, Overlay, View};
+use crate::long::{Long, MOST_TOKENS, Part};
 
 /// What a view is of. Lists such as `heads` are numbers and ranges, `0,2-3`; an empty list of heads is all of them.
 #[derive(Deserialize)]
@@ -39,6 +39,8 @@ pub(super) struct Request {
     /// Of a long text: tokens of a cell, at least.
     pub(super) cell: usize,
     pub(super) chosen: String,
+    /// Of a picture over an image: how the weights lie over it.
+    pub(super) overlay: Overlay,
     /// Of flow: the query.
     pub(super) query: usize,
     /// Of a training: against minutes in place of updates, and a line for each layer.
@@ -69,6 +71,7 @@ impl Default for Request {
             side: MOST_SIDE,
             cell: 1,
             chosen: String::new(),
+            overlay: Overlay::Smooth,
             query: 0,
             minutes: false,
             layers: false,
@@ -153,6 +156,28 @@ pub(super) fn range(first: usize, last: usize, length: usize) -> Result<Range<us
         true => Ok(first.min(last)..last),
         false => Err(bad(format!(
             "a window from {first} to {last} of {length} entries; expected at least one of them"
+        ))),
+    }
+}
+
+/// Refuses maps of which the page could not name all queries and keys.
+pub(super) fn expect_shown(map: &AttentionMap) -> Result<(), Refusal> {
+    let [_, queries, keys] = map.shape();
+    expect_named([queries, keys], "write fewer of them to the trace")
+}
+
+/// The same of a map of a long text.
+pub(super) fn expect_long_shown(long: &Long, map: usize) -> Result<(), Refusal> {
+    let axes = [long.trace.queries(map), long.trace.keys(map)];
+    let advice = "draw a part with `regard view --png`, `--queries` and `--keys`";
+    expect_named(axes.map(|axis| axis.len()), advice)
+}
+
+fn expect_named([queries, keys]: [usize; 2], advice: &str) -> Result<(), Refusal> {
+    match queries.max(keys) {
+        0..=MOST_TOKENS => Ok(()),
+        found => Err(bad(format!(
+            "{found} queries or keys are more than the page shows ({MOST_TOKENS}): {advice}"
         ))),
     }
 }

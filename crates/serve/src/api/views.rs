@@ -14,11 +14,12 @@ use regard_view::training::Plot;
 use serde_json::json;
 
 use super::request::{
-    At, Of, Options, Unasked, chosen, long_map, long_part, map_of, plots, range, searched, worked,
+    At, Of, Options, Unasked, chosen, expect_long_shown, expect_shown, long_map, long_part, map_of,
+    plots, range, searched, worked,
 };
 use super::{App, Refusal, bad};
-use crate::data::{self, Axes, Heads, MOST_SIDE};
-use crate::long::{self, Late};
+use crate::data::{self, Axes, Followed, Heads, MOST_SIDE};
+use crate::long::Late;
 
 /// The longest side of the image that the page gets, in pixels.
 pub const IMAGE_SIDE: usize = 1024;
@@ -50,19 +51,14 @@ pub(super) async fn overview(Of { app, entry, asked }: Of) -> Result<Response, R
 pub(super) async fn axes(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         if let Some(entry) = &entry.long {
-            let trace = &entry.trace;
             long_map(entry, asked.map)?;
-            let axes = [trace.queries(asked.map), trace.keys(asked.map)];
-            return match axes.map(|axis| axis.len()).into_iter().max().unwrap_or(0) {
-                0..=long::MOST_TOKENS => Ok(Json(Axes::long(trace, asked.map)).into_response()),
-                tokens => Err(bad(format!(
-                    "{tokens} tokens are more than the page shows ({}): draw a part with `regard view --png`",
-                    long::MOST_TOKENS
-                ))),
-            };
+            expect_long_shown(entry, asked.map)?;
+            return Ok(Json(Axes::long(&entry.trace, asked.map)).into_response());
         }
         let trace = entry.trace(asked.words);
-        Ok(Json(Axes::of(map_of(trace, asked.map)?, trace)).into_response())
+        let map = map_of(trace, asked.map)?;
+        expect_shown(map)?;
+        Ok(Json(Axes::of(map, trace)).into_response())
     })
     .await
 }
@@ -128,6 +124,7 @@ impl Drop for Waiting {
 pub(super) async fn sums(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
         let map = map_of(entry.trace(asked.words), asked.map)?;
+        expect_shown(map)?;
         let heads = Heads::parse(&asked.heads, asked.by, map).map_err(bad)?;
         let chosen = chosen(&asked, map)?;
         let sums = data::sums(map, &heads, &chosen, asked.direction);
@@ -170,32 +167,21 @@ pub(super) async fn training(Of { app, entry, asked }: Of) -> Result<Response, R
     .await
 }
 
-/// The longest text whose layers are multiplied for rollout, and the longest whose flow is searched for, in tokens.
-pub const MOST_ROLLOUT: usize = 512;
-pub const MOST_FLOW: usize = 64;
-
 /// The layers of self-attention that a map belongs to, lowest first.
-fn layers(trace: &Trace, index: usize, most: usize) -> Result<Vec<&AttentionMap>, Refusal> {
+fn layers(trace: &Trace, index: usize, most: Followed) -> Result<Vec<&AttentionMap>, Refusal> {
     let map = map_of(trace, index)?;
-    let length = map.queries().len();
-    if length > most {
-        return Err(bad(format!(
-            "a text of {length} tokens: at most {most} are followed through the layers"
-        )));
-    }
     let stacks = stacks(trace).into_iter();
     let mut found = stacks.filter(|(kind, _)| *kind == map.kind());
     let sentence = "only layers of self-attention are followed: choose a map of the encoder or of the decoder to itself";
-    found
-        .next()
-        .map(|(_, layers)| layers)
-        .ok_or_else(|| bad(sentence))
+    let (_, layers) = found.next().ok_or_else(|| bad(sentence))?;
+    most.expect(&layers).map_err(bad)?;
+    Ok(layers)
 }
 
 /// Rollout of the layers of a map, `[queries, keys]`.
 pub(super) async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
-        let layers = layers(entry.trace(asked.words), asked.map, MOST_ROLLOUT)?;
+        let layers = layers(entry.trace(asked.words), asked.map, Followed::ROLLOUT)?;
         let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
         let [_, queries, keys] = map.shape();
         Ok(weights(queries, keys, map.weights()))
@@ -206,7 +192,7 @@ pub(super) async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refu
 /// Flow through the layers of a map to one query, `[1, keys]`.
 pub(super) async fn flowed(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
-        let layers = layers(entry.trace(asked.words), asked.map, MOST_FLOW)?;
+        let layers = layers(entry.trace(asked.words), asked.map, Followed::FLOW)?;
         let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
         let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
         Ok(weights(1, row.len(), &row))

@@ -1,15 +1,16 @@
 // The frame of the page: list of traces, views, keys, theme.
 import {
-  $, Told, address, alone, catalogue, currentMap, h, here, list, onChange, pictureAddress, readAddress, readCatalogue, recorded, request, say, set, state, token, traceOf,
+  $, Told, address, alone, axes, catalogue, currentHeads, currentMap, h, here, inWords, list, onChange, pictureAddress, ranges, readAddress, readCatalogue, recorded, request, say, set,
+  state, token, traceOf, windowOf,
 } from "./common.js";
 import { begin, viewAsk } from "./ask.js";
-import { viewCompare } from "./compare.js";
+import { compared, viewCompare } from "./compare.js";
 import { explainPath, viewExplain } from "./explain.js";
 import { saveShown } from "./drawn.js";
 import { viewGeneration } from "./generation.js";
 import { viewGradient } from "./gradient.js";
 import { viewHead } from "./head.js";
-import { viewImage } from "./image.js";
+import { onImage, viewImage } from "./image.js";
 import { viewOverview } from "./overview.js";
 import { viewQuery } from "./query.js";
 import { follows, viewRollout } from "./rollout.js";
@@ -28,7 +29,7 @@ const shown = (view, trace) => {
   if (view === "explain") return catalogue.explains;
   if (trace?.training || view === "training") return view === "training" && Boolean(trace?.training);
   if (trace?.long) return ["overview", "head"].includes(view);
-  if (view === "image") return trace?.image && trace.maps.some((map) => map.over !== "tokens");
+  if (view === "image") return trace?.image && trace.maps.some(onImage);
   if (view === "gradient") return trace?.asked && catalogue.model;
   if (view === "query") return trace?.asked && catalogue.model?.shows_queries;
   if (view === "rollout") return trace?.maps.some(follows);
@@ -38,13 +39,16 @@ const shown = (view, trace) => {
 // Views that have files of their own, or none.
 const UNSAVED = ["ask", "query", "gradient", "generation", "rollout"];
 
+// Rows of a file, as the server draws it.
+const MOST_CHOSEN = 64;
+
 let ticket = 0;
 async function draw() {
   const mine = ++ticket;
   const trace = traceOf(state.trace);
   const possible = VIEWS.filter(([view]) => shown(view, trace));
   if (!possible.some(([view]) => view === state.view)) state.view = trace ? possible[0]?.[0] ?? "overview" : catalogue.model ? "ask" : "explain";
-  frame(trace, possible);
+  const framed = frame(trace, possible);
   const view = VIEWS.find(([view]) => view === state.view);
   let nodes;
   try {
@@ -57,7 +61,9 @@ async function draw() {
     if (!(error instanceof Told)) console.error(error);
     nodes = [h("p", { className: "alert", role: "alert", textContent: error instanceof Told ? error.message : `This view failed: ${error.message}` })];
   }
+  await framed;
   if (mine !== ticket) return;
+  if (trace && state.trace !== "" && String(trace.id) !== state.trace && !ALONE.includes(state.view)) nodes.unshift(lost(trace));
   nodes = nodes.filter(Boolean);
   const focus = document.activeElement?.dataset?.focus;
   $("main").replaceChildren(...nodes);
@@ -67,7 +73,40 @@ async function draw() {
   document.body.dataset.drawn = String(mine);
 }
 
-function frame(trace, possible) {
+const lost = (trace) => h("p", {
+  className: "alert", role: "alert",
+  textContent: `There is no trace ${state.trace}${catalogue.model ? "; of the looks of a model only the last ones are kept" : ""}. This is ${trace.name || trace.model}.`,
+});
+
+// What the picture of this view is of. What the address chooses stays there when another map is shown, which may have less.
+async function pictured(trace) {
+  if (state.view === "training") return asksOf();
+  const map = currentMap(trace, "map", state.view === "image" ? onImage : undefined);
+  const usual = { map, heads: currentHeads(trace.maps[map], state.heads, trace.long) };
+  if (state.view === "compare") {
+    const { other, second, heads } = compared(trace);
+    const sides = ({ queries, keys }) => `${queries.labels.length} ${keys.labels.length}`;
+    const [a, b] = await Promise.all([axes(trace, map), axes(other, second)]);
+    if (sides(a) !== sides(b)) throw new Told("Maps of other lengths have no file.");
+    // A trace whose words are one piece each is the same in words.
+    return { ...usual, trace2: other.id, map2: second, heads2: heads[1], words: inWords(trace) || inWords(other) };
+  }
+  if (!["head", "text", "image"].includes(state.view)) return usual;
+  const about = await axes(trace, map);
+  if (state.view === "head") {
+    const [q0, q1, k0, k1] = windowOf(about) ?? [];
+    return { ...usual, q0, q1, k0, k1 };
+  }
+  const to = state.view === "text" && state.direction === "to";
+  const all = list(state.chosen).filter((one) => one < (to ? about.keys : about.queries).labels.length);
+  if (all.length > MOST_CHOSEN) throw new Told(`A file shows at most ${MOST_CHOSEN} chosen entries, not ${all.length}.`);
+  const chosen = ranges(all);
+  if (state.view === "text") return { ...usual, direction: to ? "to" : "from", chosen: chosen || "0" };
+  return { ...usual, chosen, overlay: about.keys.grid ? state.overlay : "" };
+}
+
+// The list of traces, the views and the texts; the promise is that the files are offered.
+async function frame(trace, possible) {
   $("trace").replaceChildren(...catalogue.traces.map((one) => h("option", {
     value: one.id, textContent: `${one.asked && !recorded ? "↳ " : ""}${one.name || one.model}`.slice(0, 90), selected: one === trace,
   })));
@@ -93,15 +132,13 @@ function frame(trace, possible) {
   const save = (format) => saveShown(state.view, format).catch((error) => say(error.message));
   if (alone) return menu.replaceChildren(...formats.slice(0, 2).map(([format, name]) => h("button", { type: "button", textContent: name, "data-focus": `save-${format}`, onclick: () => save(format) })));
   if (state.view === "explain") return offer((format) => explainPath(`/picture/${format}`));
-  const more = state.view === "training" ? asksOf() : { map: currentMap(trace, "map", state.view === "image" ? (map) => map.over !== "tokens" : undefined) };
-  if (state.view === "text") Object.assign(more, { direction: state.direction, chosen: list(state.chosen).join() || "0" });
-  if (trace.long) more.heads = list(state.heads)[0] ?? 0;
-  if (state.view === "head" && list(state.window).length === 4) [more.q0, more.q1, more.k0, more.k1] = list(state.window);
-  if (state.view === "image") more.chosen = list(state.chosen).join();
-  if (state.view === "compare") {
-    Object.assign(more, { trace2: traceOf(state.trace2).id, map2: currentMap(traceOf(state.trace2), "map2"), heads2: list(state.heads2).join() });
-  }
-  offer((format) => pictureAddress(trace, state.view, format, more));
+  menu.replaceChildren();
+  const { view } = state;
+  const mine = ticket;
+  const more = await pictured(trace).catch((error) => error);
+  if (mine !== ticket) return;
+  if (more instanceof Error) menu.replaceChildren(h("span", { className: "faint", textContent: more.message }));
+  else offer((format) => pictureAddress(trace, view, format, more));
 }
 
 /* ---- keys ---- */

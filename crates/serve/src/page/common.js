@@ -43,6 +43,16 @@ export function set(changes, draw = true) {
   if (draw) render();
 }
 export const list = (text) => text.split(",").filter(Boolean).map(Number);
+// Numbers as a request names them: those that follow each other as a range, `0-48`.
+export function ranges(numbers) {
+  const parts = [];
+  for (const one of [...numbers].sort((a, b) => a - b)) {
+    const last = parts.at(-1);
+    if (last && one <= last[1] + 1) last[1] = one;
+    else parts.push([one, one]);
+  }
+  return parts.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join();
+}
 
 /* ---- requests ---- */
 
@@ -100,11 +110,19 @@ export async function readCatalogue() {
 }
 export const traceOf = (id) => catalogue.traces.find((trace) => String(trace.id) === String(id)) ?? catalogue.traces[0];
 export const words = (trace) => (state.words === "" ? trace.pieces : state.words === "1");
-const inWords = (trace) => (words(trace) ? "true" : "");
+export const inWords = (trace) => (words(trace) ? "true" : "");
 
 export const axes = (trace, map, merged = words(trace)) => getJson(`api/trace/${trace.id}/axes?${query({ map, words: merged ? "true" : "" })}`);
 export const overview = (trace) =>
   getJson(`api/trace/${trace.id}/overview?${query({ pool: state.pool, words: inWords(trace) })}`);
+
+// The window [q0, q1, k0, k1] of the address, if these axes have it.
+export function windowOf({ queries, keys }) {
+  const part = list(state.window);
+  const [q0, q1, k0, k1] = part;
+  const fits = part.length === 4 && q0 >= 0 && q0 < q1 && q1 <= queries.labels.length && k0 >= 0 && k0 < k1 && k1 <= keys.labels.length;
+  return fits ? part : undefined;
+}
 
 // The weights of a window [q0, q1, k0, k1], pooled if it is large, to cells of `cell` entries; `whole` says that nothing was pooled.
 export async function weights(trace, map, heads, part) {
@@ -146,7 +164,7 @@ export async function sums(trace, map, heads, chosen, direction) {
   const { queries, keys } = await axes(trace, map);
   const [Q, K] = [queries.labels.length, keys.labels.length];
   if (Q > 1024 || K > 1024) {
-    const asked = { map, heads, by: state.by === "max" ? "max" : "", words: inWords(trace), chosen: chosen.join(), direction };
+    const asked = { map, heads, by: state.by === "max" ? "max" : "", words: inWords(trace), chosen: ranges(chosen), direction };
     return (await getWeights(`api/trace/${trace.id}/sums?${query(asked)}`)).values;
   }
   return added(await weights(trace, map, heads), chosen, direction);
@@ -161,7 +179,7 @@ export function added({ rows, columns, values }, chosen, direction) {
 }
 
 export const pictureAddress = (trace, view, format, more = {}) => `api/trace/${trace.id}/picture?${query({
-  view, format, map: state.map, heads: list(state.heads).join(), by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
+  view, format, by: state.by === "max" ? "max" : "", words: inWords(trace), ...more,
 })}`;
 
 // A map, `{ title, labels: [of rows, of columns], values, signed }`, as a file that the server draws.
@@ -218,10 +236,10 @@ export const select = (label, key, options, value = state[key], change = (v) => 
     "data-focus": key, onchange: (event) => change(event.target.value),
   }, options.map(([v, name]) => h("option", { value: v, textContent: name, selected: String(v) === String(value) }))));
 
-export const choice = (label, key, options, value = state[key]) =>
+export const choice = (label, key, options, value = state[key], change = (v) => set({ [key]: v })) =>
   h("div", { className: "choice", role: "group", "aria-label": label }, options.map(([v, name, title]) => h("button", {
     type: "button", textContent: name, title: title ?? "", "aria-pressed": String(v === value), "data-focus": `${key}-${v}`,
-    onclick: () => set({ [key]: v }),
+    onclick: () => change(v),
   })));
 
 export const tools = (...nodes) => h("div", { className: "tools" }, nodes);
@@ -281,8 +299,9 @@ export const headsName = (text, map) => {
 };
 export const byChoice = (map) => (map.heads > 1 && list(state.heads).length !== 1
   ? choice("Heads become one by", "by", [["mean", "Mean"], ["max", "Largest"]]) : null);
+// Words have other numbers than their pieces, so that what was chosen by number is no longer the same.
 export const wordsChoice = (trace) => (trace.pieces
-  ? choice("Pieces", "words", [["1", "Words"], ["0", "Subwords"]], words(trace) ? "1" : "0") : null);
+  ? choice("Pieces", "words", [["1", "Words"], ["0", "Subwords"]], words(trace) ? "1" : "0", (v) => set({ words: v, window: "", chosen: "", query: "" })) : null);
 export const tableButton = () => h("button", {
   type: "button", className: "plain", textContent: "Table", "aria-pressed": String(state.table === "1"), "data-focus": "table",
   title: "Numbers as a table (t)", onclick: () => set({ table: state.table === "1" ? "" : "1" }),

@@ -1,18 +1,26 @@
 // Two maps, of one trace or of two, and their difference.
 import {
-  Told, axes, byChoice, catalogue, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, mapName, mapOptions, number, readout, room, say, select, set, state,
-  tableButton, tableOf, token, tools, traceOf, weights, wordsChoice,
+  byChoice, catalogue, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, mapName, mapOptions, number, readout, room, say, select, set, state,
+  tableButton, tableOf, token, tools, weights, wordsChoice,
 } from "./common.js";
 import { heat, scale } from "./map.js";
 
-export async function viewCompare(trace) {
-  const other = state.trace2 === "" ? trace : traceOf(state.trace2);
+// Traces with weights; those of long texts have none that could be subtracted.
+const comparable = (one) => one && !one.training && !one.long && one.maps.length > 0;
+
+// What is compared: another trace, or the same one, the two maps, and the heads of each.
+export function compared(trace) {
+  const named = state.trace2 === "" ? trace : catalogue.traces.find((one) => String(one.id) === state.trace2);
+  const other = comparable(named) ? named : trace;
   const first = currentMap(trace);
   const second = state.map2 === "" && other.maps[first] ? first : currentMap(other, "map2");
-  if (second < 0) throw new Told("The second trace has no maps.");
-  const traces = catalogue.traces.filter((one) => !one.training).map((one) => [one.id, (one.name || one.model).slice(0, 60)]);
+  return { other, first, second, heads: [currentHeads(trace.maps[first]), currentHeads(other.maps[second], state.heads2)] };
+}
+
+export async function viewCompare(trace) {
+  const { other, first, second, heads } = compared(trace);
+  const traces = catalogue.traces.filter(comparable).map((one) => [one.id, (one.name || one.model).slice(0, 60)]);
   const [one, two] = [trace.maps[first], other.maps[second]];
-  const heads = [currentHeads(one), currentHeads(two, state.heads2)];
   const bar = [
     tools(h("strong", { textContent: "A" }), select("Map", "map", mapOptions(trace), first), headChips(one)),
     tools(h("strong", { textContent: "B" }), traces.length > 1 && select("Trace", "trace2", traces, other.id, (id) => set({ trace2: id, map2: "", heads2: "" })),
@@ -54,5 +62,7 @@ export async function viewCompare(trace) {
     figures.push(h("p", { className: "alert", textContent: `No difference: A has ${qa} x ${ka} entries, B has ${qb} x ${kb}. Choose maps of the same lengths, such as two heads.` }));
   }
   const table = state.table === "1" && equal && a.whole !== false && tableOf("A − B", a.about.queries.labels, a.about.keys.labels, (r, c) => number(difference.values[r * a.columns + c]));
-  return [...bar, readout, h("div", { className: "beside" }, figures), table];
+  const lost = state.trace2 !== "" && String(other.id) !== state.trace2
+    && h("p", { className: "alert", role: "alert", textContent: `There is no trace ${state.trace2} to compare with. B is ${other.name || other.model}.` });
+  return [lost, ...bar, readout, h("div", { className: "beside" }, figures), table];
 }

@@ -1,7 +1,7 @@
 // The map of chosen heads: a heat map with zoom, or lines between tokens; several maps side by side.
 import {
-  byChoice, choice, colourOf, css, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, list, mapName, mapOptions, number, overview, readout, room, say,
-  select, set, state, tableButton, tableOf, token, tools, weights, wordsChoice,
+  axes, byChoice, choice, colourOf, css, currentHeads, currentMap, h, headChips, headsName, largest, leastRange, list, mapName, mapOptions, number, overview, readout, room, say,
+  select, set, state, tableButton, tableOf, token, tools, weights, windowOf, wordsChoice,
 } from "./common.js";
 import { heat, scale } from "./map.js";
 
@@ -11,10 +11,9 @@ export async function viewHead(trace) {
   const index = currentMap(trace);
   const beside = list(state.beside).filter((other) => trace.maps[other] && other !== index).slice(0, 3);
   const indices = [index, ...beside];
-  const part = state.window ? list(state.window) : undefined;
+  const part = windowOf(await axes(trace, index));
   const heads = indices.map((one) => currentHeads(trace.maps[one], state.heads, trace.long));
-  const fits = (one) => part && trace.maps[one].queries >= part[1] && trace.maps[one].keys >= part[3] && part.length === 4 && part[0] < part[1] && part[2] < part[3];
-  const panels = await Promise.all(indices.map((one, i) => weights(trace, one, heads[i], i === 0 && fits(one) ? part : undefined)));
+  const panels = await Promise.all(indices.map((one, i) => weights(trace, one, heads[i], i === 0 ? part : undefined)));
   const max = largest(panels.map((panel) => largest(panel.values)));
 
   const others = mapOptions(trace).filter(([one]) => !indices.includes(one));
@@ -48,7 +47,7 @@ export async function viewHead(trace) {
     const buttons = drawn && i === 0 && h("div", { className: "zoom", role: "group", "aria-label": "Zoom" },
       h("button", { type: "button", textContent: "+", "aria-label": "Zoom in", "data-focus": "zoom-in", onclick: () => drawn.zoom(0.5) }),
       h("button", { type: "button", textContent: "−", "aria-label": "Zoom out", "data-focus": "zoom-out", onclick: () => drawn.zoom(2) }),
-      state.window && h("button", { type: "button", textContent: "Whole map", "data-focus": "zoom-all", onclick: () => set({ window: "" }) }));
+      part && h("button", { type: "button", textContent: "Whole map", "data-focus": "zoom-all", onclick: () => set({ window: "" }) }));
     const [q0, q1, k0, k1] = panel.part;
     const numbers = state.table === "1" && panel.whole !== false && tableOf(`Weights of ${headsName(heads[i], map)}`,
       panel.about.queries.labels.slice(q0, q1), panel.about.keys.labels.slice(k0, k1), (r, c) => number(panel.values[r * panel.columns + c]));

@@ -5,7 +5,7 @@ import {
 } from "./common.js";
 import { severalButton, toggled, tokenList } from "./text.js";
 
-const onImage = (map) => map.over !== "tokens";
+export const onImage = (map) => map.over !== "tokens";
 
 export async function viewImage(trace) {
   const index = currentMap(trace, "map", onImage);
@@ -62,7 +62,10 @@ export async function viewImage(trace) {
   const areas = used.map((q) => about.queries.areas?.[q]).filter(Boolean);
   if (areas.length) over.append(outlines(areas, trace.image));
   around.forEach((bounds) => { const box = h("div", { className: "box query" }); place(box, bounds); over.append(box); });
-  over.panel = { title: `${mapName(map)} · ${headsName(heads, map)}`, over: { address: imageAddress(trace), size: trace.image, grid: about.keys.grid, boxes: about.keys.boxes, values: cells, around, areas } };
+  over.panel = async () => ({
+    title: `${mapName(map)} · ${headsName(heads, map)}`,
+    over: { address: await pixelsOf(photo), size: trace.image, grid: about.keys.grid, boxes: about.keys.boxes, values: cells, overlay: state.overlay, around, areas },
+  });
   over.append(marker);
   const count = cells.length;
   let at = null;
@@ -112,6 +115,14 @@ export async function viewImage(trace) {
     h("div", { className: "scale" }, "0", h("i", { style: { background: `linear-gradient(to right, ${[0, 64, 128, 192, 255].map((i) => css(ramp[i])).join(", ")})` } }), number(max)), outside),
   h("div", { className: "asks" }, h("h2", { textContent: about.names[0] }), buttons.box, about.queries.grid && h("p", { className: "faint", textContent: about.same ? "Click a cell of the image to see what it looks at." : "" }))),
   table, note(NOT_EXPLANATION)];
+}
+
+// An image as an address that a file can hold.
+async function pixelsOf(photo) {
+  await photo.decode();
+  const canvas = h("canvas", { width: photo.naturalWidth, height: photo.naturalHeight });
+  canvas.getContext("2d").drawImage(photo, 0, 0);
+  return canvas.toDataURL();
 }
 
 // Masks over the image.

@@ -22,7 +22,8 @@ export function heat(data, options) {
     return Math.min(labels.reduce((wide, label) => Math.max(wide, context.measureText(label.slice(0, 60)).width), 0), most);
   };
   const entries = (labels, first, size, count) => Array.from({ length: count }, (_, i) => labels[Math.min(first + Math.floor(i * size / count), labels.length - 1)]);
-  box.panel = { title: options.name, rows, columns, values, max: options.max, signed: options.signed, labels: [entries(names[0], q0, Q, rows), entries(names[1], k0, K, columns)] };
+  const shades = { max: options.max, least: (options.least ?? 0) / 100, lowest: data.lowest, signed: options.signed };
+  box.panel = { title: options.name, rows, columns, values, ...shades, labels: [entries(names[0], q0, Q, rows), entries(names[1], k0, K, columns)] };
   const room = options.room;
   // A cell of many tokens is named by its place, too.
   const named = (labels, first, last) => labels.slice(first, last).map((label, i) => (data.cell > 1 ? `${first + i + 1} ${label}` : label));
@@ -45,17 +46,11 @@ export function heat(data, options) {
   Object.assign(canvas.style, { width: `${W}px`, height: `${H}px` });
 
   // One pixel a cell, made once.
-  const max = options.max || 1;
-  const least = (options.least ?? 0) / 100;
   const pixels = rows && columns ? Object.assign(document.createElement("canvas"), { width: columns, height: rows }) : null;
   if (pixels) {
     const image = new ImageData(columns, rows);
     const ramp = colours(options.signed ? "Both" : "");
-    for (let i = 0; i < values.length; i++) {
-      const share = Math.abs(values[i]) < least * max ? 0 : Math.max(Math.min(shareOf(values[i], max, data.lowest), 1), -1);
-      const [r, g, b] = ramp[Math.round(255 * (options.signed ? (share + 1) / 2 : Math.max(share, 0)))];
-      image.data.set([r, g, b, 255], 4 * i);
-    }
+    for (let i = 0; i < values.length; i++) image.data.set([...ramp[stepOf(values[i], shades)], 255], 4 * i);
     pixels.getContext("2d").putImageData(image, 0, 0);
   }
 
@@ -101,9 +96,8 @@ export function heat(data, options) {
       for (let r = 0; r < Q; r++) {
         for (let c = 0; c < K; c++) {
           const value = values[r * K + c];
-          const share = value / max;
-          if (Math.abs(share) < Math.max(0.06, least)) continue;
-          context.fillStyle = ink(ramp[Math.round(255 * (options.signed ? (share + 1) / 2 : Math.min(share, 1)))]);
+          if (Math.abs(value) < Math.max(0.06, shades.least) * (shades.max || 1)) continue;
+          context.fillStyle = ink(ramp[stepOf(value, shades)]);
           context.fillText(Math.abs(value) < 0.995 ? value.toFixed(2).replace("0.", ".") : value.toFixed(1), left + (c + 0.5) * cell, top + (r + 0.5) * down);
         }
       }
@@ -229,6 +223,13 @@ export function heat(data, options) {
 function shareOf(value, max, lowest) {
   if (!lowest) return value / max;
   return value > lowest && max > lowest ? Math.log(value / lowest) / Math.log(max / lowest) : 0;
+}
+
+// The step of a ramp for a weight; what is less than `least`, a share of the largest, has that of 0.
+export function stepOf(value, { max, least = 0, lowest, signed = false }) {
+  const most = max || 1;
+  const share = Math.abs(value) < least * most ? 0 : Math.max(Math.min(shareOf(value, most, lowest), 1), -1);
+  return Math.round(255 * (signed ? (share + 1) / 2 : Math.max(share, 0)));
 }
 
 // The colours from 0 (or -max, or the lowest of a logarithmic scale) to max.

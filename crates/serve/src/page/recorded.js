@@ -2,7 +2,10 @@
 
 const bytes = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 const numbers = ({ largest, least, shares }) => Float32Array.from(new Uint16Array(bytes(shares).buffer), (share) => least + (largest - least) * share / 65535);
-const listed = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
+const listed = (text) => (text ?? "").split(",").filter(Boolean).flatMap((part) => {
+  const [first, last = first] = part.split("-").map(Number);
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+});
 const refused = (error) => Response.json({ error }, { status: 400 });
 const weights = (rows, columns, values) => new Response(values, { headers: { "x-rows": rows, "x-columns": columns } });
 

@@ -26,7 +26,8 @@ export async function viewRollout(trace) {
   const pick = tokenList(about.queries, "Queries", [chosen], { key: "query", pick: (i) => set({ query: i }) });
   const bar = tools(select("Map", "map", mapOptions(trace).filter(([i]) => follows(trace.maps[i])), index, (value) => set({ map: value })), byChoice(map), wordsChoice(trace), headChips(map),
     typeof joint !== "string" && saveButtons((format) => saveTable({ title: `Rollout of ${layers} layers`, labels: [labels, about.keys.labels], values: joint.values }, format)));
-  const table = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "What the query ", token(labels[chosen] ?? "∅"), ` takes from each token · ${mapName(map)}, ${headsName(heads, map)}`),
+  // Of a long text nothing is known by token.
+  const table = columns.length > 0 && h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "rollout" }, h("caption", {}, "What the query ", token(labels[chosen] ?? "∅"), ` takes from each token · ${mapName(map)}, ${headsName(heads, map)}`),
     h("thead", {}, h("tr", {}, ["Token", "", ...columns.flatMap(([name]) => [name, ""])].map((name) => h("th", { scope: "col", textContent: name })))),
     h("tbody", {}, about.keys.labels.map((label, i) => h("tr", {}, h("th", { scope: "row" }, token(label)), h("td", { className: "faint", textContent: i }),
       columns.flatMap(([, values], c) => [h("td", { textContent: number(values[i], 4) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * values[i] / (most[c] || 1), 1)}px` } }))]))))));

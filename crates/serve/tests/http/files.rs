@@ -1,7 +1,7 @@
 //! Views and tables that become files, and files of traces that are opened.
 
 use regard_serve::{Config, Opened};
-use regard_trace::{Trace, from_bytes, to_bytes};
+use regard_trace::{AttentionMap, Axis, Image, Kind, Tokens, Trace, from_bytes, to_bytes};
 
 use crate::common::{Numbers, Server, caption, opened, translation};
 use crate::server;
@@ -44,6 +44,72 @@ fn views_become_files() {
                 );
             }
         }
+    }
+}
+
+/// Weights over an image are saved as they are shown: by cell or smooth, or not at all, in colours from 0 on whatever is chosen.
+#[test]
+fn pictures_over_an_image_are_those_that_are_shown() {
+    let cells = Axis::Image {
+        prefix: Tokens::default(),
+        rows: 2,
+        columns: 2,
+    };
+    let weights = [0.24, 0.25, 0.26, 0.25].repeat(2);
+    let word = Tokens::from_words("a");
+    let map = AttentionMap::new(Kind::Cross, word.clone(), cells.clone(), 2, weights).unwrap();
+    let factors = AttentionMap::unnormalized(Kind::Cross, word, cells, 1, vec![0.6, 0.7, 0.8, 0.9]);
+    let image = Image::new(600, 600, 1, vec![9; 360_000]).unwrap();
+    let trace = Trace::new("m", "", "").with_image(image).with_map(map);
+    let trace = trace.with_map(factors.unwrap());
+    let server = Server::start(Config::default(), vec![opened("image", trace)], None);
+    let saved = |asked: &str| {
+        let answer = server.get(&format!("/api/trace/0/picture?view=image{asked}"));
+        assert_eq!(answer.status, 200, "{asked}: {}", answer.text());
+        answer.text()
+    };
+    for chosen in ["", "&chosen=0", "&chosen=0&by=max", "&by=max"] {
+        let svg = saved(chosen);
+        assert!(
+            svg.contains(">0.00</text>") && svg.contains(">0.26</text>"),
+            "{chosen}: {svg}"
+        );
+    }
+    let [smooth, cells, none] =
+        ["smooth", "cells", "none"].map(|overlay| saved(&format!("&overlay={overlay}")));
+    let is_crisp = |svg: &str| svg.contains("image-rendering: pixelated");
+    assert!(!is_crisp(&smooth) && is_crisp(&cells));
+    assert_eq!(smooth, saved(""));
+    assert_eq!(none.matches("<image").count(), 1, "{none}");
+    assert!(smooth.matches("<image").count() == 2 && !none.contains(">0.26</text>"));
+    let refused = server.get("/api/trace/0/picture?view=image&overlay=rough");
+    assert_eq!(refused.status, 400);
+    // So are those that are a page, and weights that are no shares.
+    for (overlay, chosen) in [("cells", "0"), ("none", ""), ("smooth", "0")] {
+        let page = saved(&format!("&format=html&overlay={overlay}&chosen={chosen}"));
+        let address =
+            format!(r#""address":"view=image&chosen={chosen}&overlay={overlay}&words=0""#);
+        assert!(page.contains(&address), "{address}");
+    }
+    let factors = saved("&map=1");
+    assert!(
+        factors.contains(">0.00</text>") && factors.contains(">0.90</text>"),
+        "{factors}"
+    );
+}
+
+/// A page merges pieces into words by itself, unless it is of the pieces.
+#[test]
+fn a_page_of_pieces_shows_pieces() {
+    let server = server();
+    for (asked, words) in [("", 0), ("&words=true", 1)] {
+        let page = server
+            .get(&format!(
+                "/api/trace/0/picture?view=head&map=5&format=html{asked}"
+            ))
+            .text();
+        let address = format!(r#""address":"view=head&words={words}""#);
+        assert!(page.contains(&address), "{address}");
     }
 }
 

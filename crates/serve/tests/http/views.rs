@@ -3,6 +3,8 @@
 use regard_serve::Config;
 use regard_trace::diagnose::{flow_from, rollout};
 
+use regard_trace::{AttentionMap, Axis, Kind, Trace};
+
 use crate::common::{Numbers, Server, explaining, large, long, long_source, opened, translation};
 use crate::server;
 
@@ -322,6 +324,7 @@ fn rollout_and_flow_are_those_of_the_trace() {
         opened("long", large(70, 1, 1)),
         opened("longer", large(600, 1, 1)),
         opened("translation", translation(1)),
+        opened("deep", large(64, 200, 1)),
     ];
     let server = Server::start(Config::default(), traces, None);
     let answer = server.get("/api/trace/0/rollout?map=1");
@@ -337,12 +340,41 @@ fn rollout_and_flow_are_those_of_the_trace() {
         ("/api/trace/1/flow", "at most 64"),
         ("/api/trace/2/rollout", "at most 512"),
         ("/api/trace/3/rollout?map=2", "self-attention"),
+        (
+            "/api/trace/4/flow",
+            "200 layers of a text of 64 tokens: at most 24",
+        ),
     ] {
         let answer = server.get(path);
         assert_eq!(answer.status, 400, "{path}");
         assert!(answer.text().contains(told), "{path}: {}", answer.text());
     }
     assert_eq!(server.get("/api/trace/0/rollout?map=3").status, 404);
+    assert_eq!(server.get("/api/trace/4/rollout").status, 200);
+}
+
+/// One row over more keys than the page could name.
+#[test]
+fn a_vast_axis_is_not_sent() {
+    let keys = (1 << 20) + 1;
+    let [query, channels] = [1, keys].map(|length| Axis::Positions { length });
+    let map = AttentionMap::unnormalized(Kind::Other, query, channels, 1, vec![0.5; keys]);
+    let trace = Trace::new("vast", "", "").with_map(map.unwrap());
+    let server = Server::start(Config::default(), vec![opened("vast", trace)], None);
+    for path in ["axes", "sums?chosen=0", "picture?view=head"] {
+        let answer = server.get(&format!("/api/trace/0/{path}"));
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(
+            answer.text().contains(
+                "1048577 queries or keys are more than the page shows (1048576): write fewer"
+            ),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    // A part of it is.
+    let part = server.get("/api/trace/0/window?k0=1048570");
+    assert_eq!(part.floats(), [0.5; 7]);
 }
 
 #[test]

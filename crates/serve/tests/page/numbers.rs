@@ -1,8 +1,8 @@
 //! Numbers that are shown are those of the trace, whatever the view and the length.
 
 use regard_serve::Config;
-use regard_trace::AttentionMap;
 use regard_trace::diagnose::{flow_from, rollout};
+use regard_trace::{AttentionMap, Axis, Image, Kind, Token, Tokens, Trace};
 
 use crate::chromium::Page;
 use crate::common::{Server, caption, large, long, long_source, opened, translation};
@@ -317,5 +317,184 @@ fn rollout_and_flow_stand_beside_raw_weights() {
         server.running.url
     ));
     assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// A window is of words or of their pieces, and not of the others.
+#[test]
+fn a_window_does_not_outlive_its_axis() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    let shown = |page: &mut Page| {
+        let label = "document.querySelector('.heat canvas').getAttribute('aria-label')";
+        page.value(label).as_str().unwrap().to_owned()
+    };
+    let url = &server.running.url;
+    let pieces = "#view=head&map=5&heads=1&words=0&window=8,11,10,14&chosen=2";
+    page.load(&format!("{url}{pieces}"));
+    assert!(shown(&mut page).contains("3 target entries by 4 source"));
+    page.click("[data-focus='words-1']", false);
+    page.wait("document.querySelector('[data-focus=\"words-1\"]').getAttribute('aria-pressed') === 'true'");
+    let label = shown(&mut page);
+    assert!(label.contains("10 target entries by 11 source"), "{label}");
+    let hash = page.value("location.hash");
+    let hash = hash.as_str().unwrap();
+    assert!(
+        !hash.contains("window") && !hash.contains("chosen"),
+        "{hash}"
+    );
+    // One that an address names, and the words do not have.
+    page.load(&format!("{url}{}", pieces.replace("words=0", "words=1")));
+    let label = shown(&mut page);
+    assert!(label.contains("10 target entries by 11 source"), "{label}");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// What an address chooses of another map is no part of a file's address.
+#[test]
+fn every_file_that_is_offered_is_there() {
+    let server = server();
+    let Some(mut page) = Page::open() else { return };
+    for hash in [
+        "#heads=7&map=0",
+        "#view=head&heads=7&map=5&words=1&window=8,11,10,14",
+        "#view=text&heads=3,9&map=5&chosen=10,12",
+        "#view=text&heads=3,9&map=5&chosen=10,12&direction=to",
+        "#view=image&trace=2&map=1&heads=5&chosen=40&overlay=cells",
+        "#view=compare&map=5&heads=9&heads2=9",
+        "#view=compare&trace=1&trace2=0&map=5&heads2=9",
+    ] {
+        page.load(&format!("{}{hash}", server.running.url));
+        let answers = page.value("Promise.all([...document.querySelectorAll('#export a')].map((one) => fetch(one.href).then((answer) => answer.status)))");
+        assert_eq!(answers, serde_json::json!([200, 200, 200]), "{hash}");
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// No file is offered that the server would refuse, and one of two traces is between words if either is shown so.
+#[test]
+fn files_are_offered_as_far_as_they_can_be_drawn() {
+    let compared = |tokens: Tokens| {
+        let count = tokens.len();
+        let weights = vec![1.0 / count as f32; count * count];
+        let map = AttentionMap::new(Kind::SelfAttention, tokens.clone(), tokens, 1, weights);
+        Trace::new("m", "a bc", "").with_map(map.unwrap())
+    };
+    let pieces = [("a", 0), ("b", 1), ("##c", 1)];
+    let pieces = pieces.map(|(text, word)| Token::new(text).in_word(word));
+    let traces = vec![
+        opened("words", compared(Tokens::from_words("a bc"))),
+        opened("pieces", compared(pieces.into_iter().collect())),
+        opened("many", large(70, 1, 1)),
+    ];
+    let server = Server::start(Config::default(), traces, None);
+    let Some(mut page) = Page::open() else { return };
+    let url = server.running.url.clone();
+    for hash in [
+        "#view=compare&trace=0&trace2=1",
+        "#view=compare&trace=1&trace2=0",
+    ] {
+        page.load(&format!("{url}{hash}"));
+        assert_eq!(page.text(".alert"), "", "{hash}");
+        let answers = page.value("Promise.all([...document.querySelectorAll('#export a')].map((one) => fetch(one.href).then((answer) => answer.status)))");
+        assert_eq!(answers, serde_json::json!([200, 200, 200]), "{hash}");
+    }
+    let chosen: Vec<String> = (0..65).map(|index| index.to_string()).collect();
+    for (hash, told) in [
+        (
+            "#view=compare&trace=0&trace2=1&words=0".to_owned(),
+            "Maps of other lengths have no file.",
+        ),
+        (
+            format!("#view=text&trace=2&chosen={}", chosen.join(",")),
+            "A file shows at most 64 chosen entries, not 65.",
+        ),
+    ] {
+        page.load(&format!("{url}{hash}"));
+        assert_eq!(page.text("#export .menu"), told, "{hash}");
+        let links = page.value("document.querySelectorAll('#export a').length");
+        assert_eq!(links, 0, "{hash}");
+    }
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn layers_of_a_text_that_is_too_long_have_no_table() {
+    let server = Server::start(
+        Config::default(),
+        vec![opened("large", large(1_100, 1, 1))],
+        None,
+    );
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=rollout", server.running.url));
+    assert!(page.text(".alert").contains("at most 512"));
+    assert_eq!(
+        page.value("document.querySelectorAll('.heat canvas').length"),
+        1
+    );
+    assert_eq!(
+        page.value("document.querySelectorAll('#rollout').length"),
+        0
+    );
+    assert!(
+        page.errors.iter().all(|error| error.contains("400")),
+        "{:?}",
+        page.errors
+    );
+}
+
+#[test]
+fn a_long_text_is_not_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = vec![
+        opened("words", large(20, 1, 1)),
+        long(folder.path(), 3_000),
+        opened("others", large(20, 1, 1)),
+    ];
+    let server = Server::start(Config::default(), traces, None);
+    let Some(mut page) = Page::open() else { return };
+    // Neither is a trace that is not there.
+    for trace in [1, 9] {
+        page.load(&format!(
+            "{}#view=compare&trace=2&trace2={trace}",
+            server.running.url
+        ));
+        let told = format!("There is no trace {trace} to compare with. B is others.");
+        assert_eq!(page.text(".alert"), told);
+        assert_eq!(page.text("[data-focus='trace2'] option"), "words | others");
+        assert_eq!(
+            page.value("document.querySelectorAll('.heat canvas').length"),
+            3
+        );
+    }
+    // Without a model nothing was forgotten.
+    page.load(&format!("{}#view=head&trace=9", server.running.url));
+    let told = "There is no trace 9. This is words.";
+    assert_eq!(page.text(".alert"), told);
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// A model without a class token: all of its cells ask together.
+#[test]
+fn many_cells_ask_together() {
+    let grid = |side| Axis::Image {
+        prefix: Tokens::default(),
+        rows: side,
+        columns: side,
+    };
+    let weights = [0.1, 0.2, 0.3, 0.4].repeat(10_000);
+    let map = AttentionMap::new(Kind::SelfAttention, grid(100), grid(2), 1, weights).unwrap();
+    let image = Image::new(100, 100, 1, vec![9; 10_000]).unwrap();
+    let trace = Trace::new("m", "", "").with_image(image).with_map(map);
+    let server = Server::start(Config::default(), vec![opened("cells", trace)], None);
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=image", server.running.url));
+    assert_eq!(page.text(".alert"), "");
+    page.value("document.querySelector('.over').focus()");
+    for key in ["ArrowDown", "ArrowDown"] {
+        page.key(key);
+    }
+    let shown: f32 = page.text("#readout b").parse().unwrap();
+    assert!(close(shown, 0.3), "{}", page.text("#readout"));
     assert_eq!(page.errors, Vec::<String>::new());
 }

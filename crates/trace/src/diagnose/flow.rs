@@ -34,9 +34,10 @@ use crate::map::as_weight;
 /// As for [`rollout`](super::rollout()).
 pub fn flow(layers: &[&AttentionMap]) -> Result<AttentionMap, StackError> {
     let stack = Stack::new(layers)?;
+    let network = Network::new(&stack);
     let mut weights = Vec::with_capacity(stack.length * stack.length);
     for output in 0..stack.length {
-        weights.extend(row(&stack, output).into_iter().map(as_weight));
+        weights.extend(row(&stack, &network, output).into_iter().map(as_weight));
     }
     Ok(stack.map("flow", weights))
 }
@@ -53,11 +54,10 @@ pub fn flow_from(layers: &[&AttentionMap], output: usize) -> Result<Vec<f64>, St
             length: stack.length,
         });
     }
-    Ok(row(&stack, output))
+    Ok(row(&stack, &Network::new(&stack), output))
 }
 
-fn row(stack: &Stack<'_>, output: usize) -> Vec<f64> {
-    let network = Network::new(stack);
+fn row(stack: &Stack<'_>, network: &Network, output: usize) -> Vec<f64> {
     let source = stack.layers.len() * stack.length + output;
     let flows: Vec<f64> = (0..stack.length)
         .map(|input| network.clone().maximum_flow(source, input))

@@ -44,8 +44,11 @@ pub struct LongWriter {
     header: usize,
     /// The tensors, in the order of the file; those that not every map has are there when they are known.
     tensors: Vec<((usize, What), TensorInfo)>,
-    /// The queries of each head that were written, and what went wrong first.
+    /// The queries of each head that were written.
     done: BTreeMap<(usize, usize), usize>,
+    /// The biases of each head that has begun: by distance, and of ALiBi; empty for none.
+    biases: HashMap<(usize, usize), [Vec<f32>; 2]>,
+    /// What went wrong first.
     failed: Option<TraceError>,
 }
 
@@ -91,6 +94,7 @@ impl LongWriter {
             path,
             file,
             done: BTreeMap::new(),
+            biases: HashMap::new(),
             failed: None,
         };
         for map in 0..writer.description.maps.len() {
@@ -154,14 +158,15 @@ impl LongWriter {
         self.write((self.header + start + before) as u64 + LENGTH, bytes)
     }
 
-    /// How the scores of head `index` of a map follow from queries and keys, and who sees whom: the options of this head alone.
-    fn describe(
-        &mut self,
+    /// A map with how the scores of its head `index` follow from queries and keys, and who sees whom: the options of this head alone. All
+    /// but the numbers of biases is common to the map's heads.
+    fn described(
+        &self,
         map: usize,
         index: usize,
         attention: &Attention,
-    ) -> Result<(), TraceError> {
-        let to = &mut self.description.maps[map];
+    ) -> Result<LongMap, TraceError> {
+        let to = &self.description.maps[map];
         let others = [
             ("a prefix", attention.prefix.is_some()),
             ("lengths", attention.lengths.is_some()),
@@ -173,42 +178,60 @@ impl LongWriter {
             ("dropout", attention.dropout.is_some()),
             ("packed sequences", attention.offsets.is_some()),
         ];
-        let wrong = |to: &LongMap, reason: String| TraceError::LongHead {
-            layer: to.layer,
-            head: to.heads[index],
-            reason,
-        };
         if let Some((name, _)) = others.iter().find(|(_, there)| *there) {
             let reason = format!("its attention has {name}, which a long trace does not keep");
-            return Err(wrong(to, reason));
+            return Err(self.wrong(map, index, reason));
         }
         let window = attention.window;
-        to.scale = attention.scale.unwrap_or(1.0 / (to.dim as f32).sqrt());
-        to.softcap = attention.softcap;
-        to.causal = attention.causal;
-        to.left = window.and_then(|window| window.left);
-        to.right = window.and_then(|window| window.right);
-        let relative = attention.relative.map(|relative| Relative {
-            distances: relative.values.len(),
-            zero: relative.zero,
-        });
-        let alibi = attention.alibi.is_some();
-        if self.done.keys().any(|(known, _)| *known == map)
-            && (to.relative, to.alibi) != (relative, alibi)
-        {
-            let reason = "its biases are others than those of a former piece".to_owned();
-            return Err(wrong(to, reason));
+        let described = LongMap {
+            scale: attention.scale.unwrap_or(1.0 / (to.dim as f32).sqrt()),
+            softcap: attention.softcap,
+            causal: attention.causal,
+            left: window.and_then(|window| window.left),
+            right: window.and_then(|window| window.right),
+            relative: attention.relative.map(|relative| Relative {
+                distances: relative.values.len(),
+                zero: relative.zero,
+            }),
+            alibi: attention.alibi.is_some(),
+            ..to.clone()
+        };
+        if self.done.keys().any(|(known, _)| *known == map) && *to != described {
+            let reason = "its scale, softcap, causality, window or biases are others than those of a former piece of its layer";
+            return Err(self.wrong(map, index, reason.to_owned()));
         }
-        (to.relative, to.alibi) = (relative, alibi);
-        let added = [
+        Ok(described)
+    }
+
+    /// Keeps the biases of a head with its first piece; those of the others must be the same.
+    fn keep_biases(
+        &mut self,
+        map: usize,
+        index: usize,
+        attention: &Attention,
+    ) -> Result<(), TraceError> {
+        let given = [
             (What::Relative, attention.relative.map(|all| all.values)),
             (What::Alibi, attention.alibi),
         ];
-        for (what, numbers) in added {
+        let numbers = given.map(|(_, numbers)| numbers.unwrap_or_default());
+        if let Some(known) = self.biases.get(&(map, index)) {
+            return match known.each_ref().map(Vec::as_slice) == numbers {
+                true => Ok(()),
+                false => {
+                    let reason =
+                        "the numbers of its biases are others than those of a former piece of it";
+                    Err(self.wrong(map, index, reason.to_owned()))
+                }
+            };
+        }
+        for (what, numbers) in given {
             if let Some(numbers) = numbers {
                 self.put((map, what), index, 0, &bytes(numbers))?;
             }
         }
+        self.biases
+            .insert((map, index), numbers.map(<[f32]>::to_vec));
         Ok(())
     }
 
@@ -217,7 +240,8 @@ impl LongWriter {
     ///
     /// # Errors
     /// [`TraceError::LongHead`] for options that a long trace does not keep (anything but scale, softcap, causal, window, biases by
-    /// distance and ALiBi), numbers beyond half precision and lengths that do not fit; [`TraceError::Io`].
+    /// distance and ALiBi) or that differ from those of its layer's former pieces (biases: of the head's), numbers beyond half precision,
+    /// lengths that do not fit, and a piece that does not begin where the head's former one ended; [`TraceError::Io`].
     ///
     /// # Panics
     /// If there is no such map or head.
@@ -246,7 +270,7 @@ impl LongWriter {
             keys_from,
             key,
         } = piece;
-        self.describe(
+        let described = self.described(
             map,
             index,
             &Attention {
@@ -259,9 +283,12 @@ impl LongWriter {
         let (dim, of_key) = (of.dim, of.keys_of[index]);
         let [most, most_keys] = self.description.shape(of);
         let (queries, keys) = (query.len() / dim, (key.len() / dim).saturating_sub(copies));
+        let fits = |first: usize, count: usize, most: usize| {
+            first.checked_add(count).is_some_and(|end| end <= most)
+        };
         if query.len() % dim + key.len() % dim != 0
-            || first + queries > most
-            || keys_from + keys > most_keys
+            || !fits(first, queries, most)
+            || !fits(keys_from, keys, most_keys)
         {
             let reason = format!(
                 "{} numbers of queries from position {first} on and {} of keys, of dim {dim}; the text has {most} tokens",
@@ -270,7 +297,17 @@ impl LongWriter {
             );
             return Err(self.wrong(map, index, reason));
         }
+        let done = self.done.get(&(map, index)).copied().unwrap_or(0);
+        if first != done {
+            let reason = format!(
+                "a piece begins with the query of position {first}, expected {done}: pieces follow each other"
+            );
+            return Err(self.wrong(map, index, reason));
+        }
         let Kept { query, key, lse } = self.kept(map, index, attention, query, key)?;
+        // A piece that is refused leaves nothing in the file.
+        self.description.maps[map] = described;
+        self.keep_biases(map, index, attention)?;
         // Keys before the first query were given with the queries there.
         let known = match of_own(&self.description.maps[map]) {
             true => first.saturating_sub(keys_from).min(keys),

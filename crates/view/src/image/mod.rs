@@ -246,6 +246,14 @@ impl ImagePicture {
         }
     }
 
+    /// The same picture with colours that begin at 0, as those of weights that sum to 1 do.
+    pub fn from_zero(self) -> Self {
+        Self {
+            from_least: false,
+            ..self
+        }
+    }
+
     /// Its panels.
     pub fn panels(&self) -> &[ImagePanel] {
         &self.panels

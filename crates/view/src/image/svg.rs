@@ -469,9 +469,7 @@ impl Panel<'_> {
         let colour = self.colour(drawn.paint);
         let [x, y, width, height] = self.bounds(drawn).map(coordinate);
         let mask = drawn.region.mask().filter(|_| self.panel.grid.is_none());
-        if let Some(mask) = mask {
-            self.mask(out, mask, colour);
-        }
+        let masked = mask.is_some_and(|mask| self.mask(out, mask, colour));
         let (fill, wide) = match drawn.paint {
             Paint::Weight(weight) => (
                 format!(
@@ -481,11 +479,11 @@ impl Panel<'_> {
                 1.2 + 1.2 * f64::from(self.scale.share(weight)),
             ),
             // A box around a mask is drawn more thinly.
-            Paint::Category(_) if mask.is_some() => (r#"fill="none""#.to_owned(), 1.0),
+            Paint::Category(_) if masked => (r#"fill="none""#.to_owned(), 1.0),
             Paint::Category(_) => (r#"fill="none""#.to_owned(), 2.0),
         };
-        let halo = match (drawn.paint, mask) {
-            (Paint::Category(_), None) => 0.6,
+        let halo = match (drawn.paint, masked) {
+            (Paint::Category(_), false) => 0.6,
             _ => 0.25,
         };
         let label = escape(&self.label(drawn, usize::MAX));
@@ -571,13 +569,15 @@ impl Panel<'_> {
         );
     }
 
-    /// The pixels of a mask, translucent, with their outline.
-    fn mask(&self, out: &mut String, mask: &Mask, colour: Rgb) {
+    /// The pixels of a mask, translucent, with their outline; `false` if it is too ragged to be drawn.
+    fn mask(&self, out: &mut String, mask: &Mask, colour: Rgb) -> bool {
+        let Some(outline) = Outline::of(mask) else {
+            return false;
+        };
         let (sx, sy) = (
             self.size.0 / mask.width().max(1) as f64,
             self.size.1 / mask.height().max(1) as f64,
         );
-        let outline = Outline::of(mask);
         let (area, edges) = (outline.area(sx, sy), outline.edges(sx, sy));
         let _ = writeln!(
             out,
@@ -589,6 +589,7 @@ impl Panel<'_> {
                 r#"<path d="{edges}" fill="none" stroke="{stroke}" stroke-width="{wide}" stroke-linecap="square"/>"#
             );
         }
+        true
     }
 }
 

@@ -208,10 +208,11 @@ fn raster(
                 let (y, x) = middle(index);
                 let y = (y * mask.height() as f64) as usize;
                 let x = (x * mask.width() as f64) as usize;
-                if set
+                // The first range that does not end above it.
+                let range = set
                     .get(x)
-                    .is_some_and(|ranges| ranges.iter().any(|range| range.contains(&y)))
-                {
+                    .and_then(|ranges| ranges.get(ranges.partition_point(|range| range.end <= y)));
+                if range.is_some_and(|range| range.contains(&y)) {
                     *pixel = pixel.mix(colour, 0.55);
                 }
             }

@@ -25,8 +25,8 @@ const ROW_ROOM: f64 = 220.0;
 /// Characters of the name of a row or column in what is told of each of its cells.
 const NAMED: usize = 200;
 
-/// Pixels that a title may take before it is cut, unless the map is wider.
-const TITLE_ROOM: f64 = 680.0;
+/// Pixels that a title may take before it is cut: above a wide map more, but not more than the second.
+const TITLE_ROOM: (f64, f64) = (680.0, 4096.0);
 
 /// The turn of the labels above the columns, in degrees: steeper above small cells, where they would
 /// otherwise stand too close.
@@ -110,7 +110,7 @@ impl<'a> Panel<'a> {
 
     pub fn width(&self) -> f64 {
         let title = text_width(&visible(self.heatmap.title()), 15.0);
-        (self.left + self.map_width() + self.overhang).max(title.min(TITLE_ROOM))
+        (self.left + self.map_width() + self.overhang).max(title.min(TITLE_ROOM.0))
     }
 
     pub fn height(&self) -> f64 {
@@ -121,12 +121,13 @@ impl<'a> Panel<'a> {
     pub fn draw(&self, out: &mut String, max: f32) {
         if self.title > 0.0 {
             let face = Face::new(15.0, Anchor::Start).bold();
+            let limit = self.width().clamp(TITLE_ROOM.0, TITLE_ROOM.1);
             text(
                 out,
                 0.0,
                 15.0,
                 face,
-                &shown(self.heatmap.title(), 15.0, TITLE_ROOM.max(self.width())),
+                &shown(self.heatmap.title(), 15.0, limit),
             );
         }
         self.captions(out);

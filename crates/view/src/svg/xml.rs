@@ -76,8 +76,11 @@ pub(crate) fn shown(label: &str, size: f64, limit: f64) -> Shown {
         };
     }
     let mut text = String::new();
+    // The mark of the cut takes `size`.
+    let mut used = size;
     for grapheme in whole.graphemes(true) {
-        if text_width(&text, size) + text_width(grapheme, size) + size > limit {
+        used += text_width(grapheme, size);
+        if used > limit {
             break;
         }
         text.push_str(grapheme);
@@ -274,6 +277,8 @@ mod tests {
         assert!(label.text.ends_with('…') && text_width(&label.text, 10.0) <= 50.0);
         assert_eq!(label.whole.as_deref(), Some("Donaudampfschiff"));
         assert!(shown("Donau", 10.0, 50.0).whole.is_none());
+        let long = shown(&"x".repeat(400_000), 15.0, 3e6);
+        assert!(long.text.ends_with('…') && long.text.len() > 300_000);
         assert_eq!(shown("שלום!", 10.0, 99.0).text, "\u{2067}שלום!\u{2069}");
     }
 }

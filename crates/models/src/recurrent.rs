@@ -14,10 +14,7 @@ use regard_nn::{
     recurrent::{Direction, LstmStack, LstmState},
 };
 
-use crate::{
-    attention::{SourceReader},
-    generator::expect_valid,
-};
+use crate::{attention::SourceReader, generator::expect_valid};
 
 config! {
     /// Shares of units set to zero in training, by place.

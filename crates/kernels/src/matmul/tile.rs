@@ -29,6 +29,8 @@ use crate::{
 pub(super) const PANEL: usize = 3;
 /// Rows of the tallest register tile of a whole panel.
 pub(super) const TILE_ROWS: usize = 8;
+/// Rows of the tallest one of a whole panel where there are 16 registers.
+pub(super) const LOW_ROWS: usize = 4;
 /// Rows of the tallest one of a panel of one vector.
 const NARROW_ROWS: usize = 2 * TILE_ROWS;
 
@@ -265,31 +267,45 @@ impl<T: Number> Product<'_, T> {
         apart: &Apart,
     ) {
         let mut row = 0;
-        while S::LANES == 16 && VECTORS == 1 && row + NARROW_ROWS <= self.rows {
-            self.tile::<S, U, NARROW_ROWS, VECTORS>(s, panel, [row, first], apart);
-            row += NARROW_ROWS;
+        if S::LANES == 16 && VECTORS == 1 {
+            self.tiles::<S, U, NARROW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
         }
         // Eight rows of accumulators need the 32 registers that come with 16 lanes, or a panel of one vector.
-        while (S::LANES == 16 || VECTORS == 1) && row + TILE_ROWS <= self.rows {
-            self.tile::<S, U, TILE_ROWS, VECTORS>(s, panel, [row, first], apart);
-            row += TILE_ROWS;
+        if S::LANES == 16 || VECTORS == 1 {
+            self.tiles::<S, U, TILE_ROWS, VECTORS>(s, panel, &mut row, first, apart);
         }
-        while row + 4 <= self.rows {
-            self.tile::<S, U, 4, VECTORS>(s, panel, [row, first], apart);
-            row += 4;
-        }
-        if row + 2 <= self.rows {
-            self.tile::<S, U, 2, VECTORS>(s, panel, [row, first], apart);
-            row += 2;
-        }
-        if row < self.rows {
-            self.tile::<S, U, 1, VECTORS>(s, panel, [row, first], apart);
+        self.tiles::<S, U, LOW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
+        self.tiles::<S, U, 2, VECTORS>(s, panel, &mut row, first, apart);
+        self.tiles::<S, U, 1, VECTORS>(s, panel, &mut row, first, apart);
+    }
+
+    /// As many tiles of `ROWS` rows as there are from `row` on.
+    #[inline(always)]
+    fn tiles<S: Simd, U: Number, const ROWS: usize, const VECTORS: usize>(
+        &mut self,
+        s: S,
+        panel: Panel<'_, U>,
+        row: &mut usize,
+        first: usize,
+        apart: &Apart,
+    ) {
+        while *row + ROWS <= self.rows {
+            // Of what an earlier tile has read nothing is requested: on few lanes requests take as long as loads, and there are three for
+            // seven loads. (A constant, so that the tile is not compiled twice where it is false.)
+            let was_read = self.a_strides.column > 1 || *row > 0 && first > 0;
+            if const { S::LANES < 16 && ROWS >= LOW_ROWS && size_of::<U>() == NUMBER } && was_read {
+                self.tile::<S, U, ROWS, VECTORS, false>(s, panel, [*row, first], apart);
+            } else {
+                self.tile::<S, U, ROWS, VECTORS, true>(s, panel, [*row, first], apart);
+            }
+            *row += ROWS;
         }
     }
 
-    /// `ROWS` rows from `row` on of the panel whose first column is `first`, all in registers.
+    /// `ROWS` rows from `row` on of the panel whose first column is `first`, all in registers. With `REQUESTS` what the next steps read is
+    /// requested.
     #[inline(always)]
-    fn tile<S: Simd, U: Number, const ROWS: usize, const VECTORS: usize>(
+    fn tile<S: Simd, U: Number, const ROWS: usize, const VECTORS: usize, const REQUESTS: bool>(
         &mut self,
         s: S,
         (panel, scales): Panel<'_, U>,
@@ -332,9 +348,11 @@ impl<T: Number> Product<'_, T> {
                 scale = scales_of(s, &scales[g * width..]);
             }
             for line in lines.chunks_exact(width) {
-                prefetch_ahead(s, line);
-                s.prefetch_near(ahead.cast());
-                ahead = ahead.wrapping_add(ahead_step);
+                if REQUESTS {
+                    prefetch_ahead(s, line);
+                    s.prefetch_near(ahead.cast());
+                    ahead = ahead.wrapping_add(ahead_step);
+                }
                 let mut b = [s.zero(); VECTORS];
                 for (v, b) in b.iter_mut().enumerate() {
                     // SAFETY: a line has `VECTORS · LANES` numbers.

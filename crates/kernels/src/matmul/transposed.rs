@@ -8,7 +8,8 @@
 //!  v   ..
 //! ```
 //! A task owns some rows and columns of `C` and is independent of the others: block by block it packs its columns of `B`, and
-//! multiplies them with its columns of `A`, while those of the next block are requested. Of a small `C` a task owns a part of the
+//! multiplies them with its columns of `A`, while those of the next block are requested. Where vectors have fewer than 16 lanes, tiles are
+//! low: there 16 columns of `A` at a time are packed, too. Of a small `C` a task owns a part of the
 //! inner index, too: otherwise every task would read all of both matrices. The parts are added in order.
 
 use std::{mem::MaybeUninit, ops::Range};
@@ -16,7 +17,7 @@ use std::{mem::MaybeUninit, ops::Range};
 use super::{
     NANOSECONDS, TASKS,
     stored::GROUP,
-    tile::{PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes},
+    tile::{LOW_ROWS, PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes},
 };
 use crate::{
     error::{KernelError, check_length},
@@ -28,8 +29,8 @@ use crate::{
 
 /// Steps of the inner index that one block sums.
 const BLOCK: usize = 192;
-/// Panels of columns that one task owns at most.
-const TASK_PANELS: usize = 4;
+/// Columns that one task owns at most: so many that packing `A`, which each task does, takes little.
+const TASK_COLUMNS: usize = 192;
 /// Rows that one task owns at least, if there are so many, as they share the cost of packing `B`; and at most, which bounds the memory of
 /// its sums.
 const TASK_ROWS: [usize; 2] = [32, 1024];
@@ -42,6 +43,8 @@ const PART: usize = 1024;
 const PARTS: usize = 16;
 /// Nanoseconds of adding one number of a part.
 const ADDING: f64 = 0.1;
+/// Numbers in a line.
+const LINE: usize = 16;
 /// Multiply-adds in the time in which a task reads a number of `A` or packs one of `B`.
 const READING: usize = 25;
 
@@ -252,7 +255,7 @@ fn task_sizes([rows, columns]: [usize; 2], panel: usize, parts: usize) -> [usize
     let threads = rayon::current_num_threads();
     let enough = (TASKS * threads).div_ceil(parts);
     let [least, most] = TASK_ROWS;
-    let sizes = (1..=TASK_PANELS).map(|panels| {
+    let sizes = (1..=TASK_COLUMNS / panel).map(|panels| {
         let width = panel * panels;
         let across = columns.div_ceil(width);
         let height = rows.div_ceil(enough.div_ceil(across));
@@ -275,51 +278,91 @@ impl Place {
     fn sums(&self, level: Level, a: Matrix<'_>, b: Matrix<'_>, part: Range<usize>) -> Buffer {
         let (rows, columns) = (self.rows.len(), self.columns.len());
         let panel = PANEL * lanes(level);
-        let mut sums = Buffer::new(rows * columns);
-        let padded = columns.next_multiple_of(lanes(level));
-        let mut panels = Buffer::new(BLOCK.min(part.len()) * padded);
+        let (lanes, mut sums) = (lanes(level), Buffer::new(rows * columns));
+        let padded = columns.next_multiple_of(lanes);
+        let steps = BLOCK.min(part.len());
+        let mut panels = Buffer::new(steps * padded);
+        // Low tiles use a part of each line of `A`, and would read it again for the next rows: from another line each step, so that it is in
+        // no near cache by then. So a line's worth of columns is packed, too; of one panel at most, so that its rows are side by side.
+        let is_low = lanes < 16;
+        let (group, tile_rows) = match is_low {
+            true => (panel.min(LINE), LOW_ROWS),
+            false => (rows, TILE_ROWS),
+        };
+        let mut lines = Buffer::new(if is_low {
+            steps * group.next_multiple_of(lanes)
+        } else {
+            0
+        });
+        // The tiles of a last panel of one vector are twice as high.
+        let is_narrow = (1..=lanes).contains(&(columns % panel));
+        let wide = columns.div_ceil(panel) - usize::from(is_narrow);
         let block = |start: usize| start..(start + BLOCK).min(part.end);
         for start in part.clone().step_by(BLOCK) {
             let (steps, next) = (block(start), block(block(start).end));
             let inner = steps.len();
             let panels = &mut panels[..inner * padded];
-            let pack = Pack {
-                panels,
-                matrix: b.at(start, self.columns.start),
-                strides: Strides {
-                    row: b.stride,
-                    column: 1,
-                },
-                inner,
-                columns,
+            let pack = |matrix: Matrix<'_>, panels: &mut [f32], first: usize, columns: usize| {
+                let pack = Pack {
+                    panels,
+                    matrix: matrix.at(start, first),
+                    strides: Strides {
+                        row: matrix.stride,
+                        column: 1,
+                    },
+                    inner,
+                    columns,
+                };
+                run(level, pack);
             };
-            run(level, pack);
-            let mut ahead = Prefetch::default();
-            if !next.is_empty() {
-                for (matrix, columns) in [(a, &self.rows), (b, &self.columns)] {
-                    let from = matrix.at(next.start, columns.start).as_ptr();
-                    ahead.add(from, next.len(), matrix.stride, columns.len(), false);
+            pack(b, panels, self.columns.start, columns);
+            for first in (0..rows).step_by(group) {
+                let count = group.min(rows - first);
+                let row = self.rows.start + first;
+                let (from, stride) = if is_low {
+                    let stride = count.next_multiple_of(lanes);
+                    let lines = &mut lines[..inner * stride];
+                    pack(a, lines, row, count);
+                    (&*lines, stride)
+                } else {
+                    (a.at(start, row), a.stride)
+                };
+                let mut ahead = Prefetch::default();
+                if !next.is_empty() {
+                    ahead.add(
+                        a.at(next.start, row).as_ptr(),
+                        next.len(),
+                        a.stride,
+                        count,
+                        false,
+                    );
+                    // Each group's share of the rows of `B`.
+                    let share = |row: usize| next.start + next.len() * row / rows;
+                    let (share, end) = (share(first), share(first + count));
+                    let of_b = b.at(share, self.columns.start).as_ptr();
+                    ahead.add(of_b, end - share, b.stride, columns, false);
+                    let tiles = count.div_ceil(tile_rows) * wide
+                        + count.div_ceil(2 * tile_rows) * usize::from(is_narrow);
+                    ahead.spread(tiles * inner.div_ceil(GROUP));
                 }
-                let tiles = rows.div_ceil(TILE_ROWS) * columns.div_ceil(panel);
-                ahead.spread(tiles * inner.div_ceil(GROUP));
+                let product = Product {
+                    a: from,
+                    a_strides: Strides {
+                        row: 1,
+                        column: stride,
+                    },
+                    panels: &*panels,
+                    scales: &[],
+                    c: Sums::Add(&mut sums[first * columns..]),
+                    c_row: columns,
+                    rows: count,
+                    inner,
+                    columns,
+                    bias: &[],
+                    ahead,
+                };
+                run(level, product);
             }
-            let product = Product {
-                a: a.at(start, self.rows.start),
-                a_strides: Strides {
-                    row: 1,
-                    column: a.stride,
-                },
-                panels: &*panels,
-                scales: &[],
-                c: Sums::Add(&mut sums),
-                c_row: columns,
-                rows,
-                inner,
-                columns,
-                bias: &[],
-                ahead,
-            };
-            run(level, product);
         }
         sums
     }

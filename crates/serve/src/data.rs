@@ -26,16 +26,16 @@ const MOST_AREA: usize = 64 << 10;
 /// Characters of a label that are shown.
 const LABEL: usize = 200;
 
-/// The most layers that are followed together: a bound on what rollout and flow take.
+/// How much of a text is followed through its layers: bounds what rollout and flow take.
 #[derive(Clone, Copy)]
-pub struct Followed {
+pub struct FollowLimits {
     /// The longest text, in tokens.
     tokens: usize,
     /// The weights of all layers, heads averaged.
     weights: usize,
 }
 
-impl Followed {
+impl FollowLimits {
     /// Layers that are multiplied for rollout: 128 of the longest text.
     pub const ROLLOUT: Self = Self {
         tokens: 512,
@@ -709,9 +709,9 @@ mod tests {
     #[test]
     fn layers_that_are_followed_have_an_end() {
         for (most, length, layers) in [
-            (Followed::ROLLOUT, 512, 128),
-            (Followed::ROLLOUT, 256, 512),
-            (Followed::FLOW, 64, 24),
+            (FollowLimits::ROLLOUT, 512, 128),
+            (FollowLimits::ROLLOUT, 256, 512),
+            (FollowLimits::FLOW, 64, 24),
         ] {
             let axis = Axis::Positions { length };
             let weights = vec![0.5; length * length];

@@ -40,8 +40,8 @@
 //! Only this machine can connect, unless [`Config::listen`] says otherwise; then a token is needed. `Host` and `Origin` are checked,
 //! so that no page of another site can ask. The page runs no inline script, and texts of traces enter it as text. Views are bounded:
 //! a map is sent in at most 1,024 x 1,024 cells, layers are followed for texts of at most 512 tokens, 128 layers of such a text (for flow
-//! 64 tokens and 24 layers), four views are computed at a time, and connections are limited in number and in time. Looks are kept up to a number and to so
-//! many bytes, and one look takes at most 1,024 changes of heads.
+//! 64 tokens and 24 layers), four views are computed at a time, and connections are limited in number and in time. Looks are kept up to
+//! a number and to so many bytes, and one look takes at most 1,024 changes of heads.
 #![deny(missing_docs)]
 // The server and what it alone uses are missing in a browser.
 #![cfg_attr(target_family = "wasm", allow(dead_code, unused_imports))]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::IMAGE_SIDE;
-use crate::data::{self, Axes, Entry, MapOverview, Pool};
+use crate::data::{Axes, Entry, FollowLimits, MapOverview, Pool};
 use crate::entries::of_look;
 use crate::files::FILES;
 use crate::{Ablation, Input, Seen};
@@ -123,8 +123,8 @@ fn followed(trace: &Trace) -> Vec<Followed> {
     };
     let of_stack = |(kind, layers): (Kind, Vec<&AttentionMap>)| Followed {
         kind: kind.name(),
-        rollout: (data::Followed::ROLLOUT.expect(&layers)).and_then(|()| numbers(rollout(&layers))),
-        flow: (data::Followed::FLOW.expect(&layers)).and_then(|()| numbers(flow(&layers))),
+        rollout: (FollowLimits::ROLLOUT.expect(&layers)).and_then(|()| numbers(rollout(&layers))),
+        flow: (FollowLimits::FLOW.expect(&layers)).and_then(|()| numbers(flow(&layers))),
     };
     stacks(trace).into_iter().map(of_stack).collect()
 }

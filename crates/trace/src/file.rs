@@ -134,7 +134,7 @@ struct MapEntry {
 ///
 /// # Errors
 /// [`TraceError::TooMany`] if they are more than [`MAX_BYTES`]; [`TraceError::Layer`] for a layer above 4,294,967,294;
-/// [`TraceError::TooManyHeads`] for more than 65,536 heads of a trace, or more than 262,144 in all of less than 64 weights each;
+/// [`TraceError::TooManyHeads`] for more than 65,536 heads of a trace, or more than 262,144 in all that have less than 64 weights each;
 /// [`TraceError::Container`] if the description exceeds what a safetensors header holds (100 MB).
 pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
     expect_possible(traces)?;
@@ -237,7 +237,11 @@ fn expect_possible(traces: &[Trace]) -> Result<(), TraceError> {
     let small: u64 = maps().filter(is_small).map(heads).sum();
     for (found, limit, of) in [
         (largest, MOST_HEADS, "of a trace"),
-        (small, MOST_SMALL_HEADS, "of less than 64 weights in all"),
+        (
+            small,
+            MOST_SMALL_HEADS,
+            "of less than 64 weights each in all traces",
+        ),
     ] {
         if found > limit {
             return Err(TraceError::TooManyHeads { found, limit, of });

@@ -518,7 +518,7 @@ fn heads_have_an_end() {
         (
             5,
             1,
-            "327680 heads of less than 64 weights in all; a trace file may have 262144",
+            "327680 heads of less than 64 weights each in all traces; a trace file may have 262144",
         ),
     ] {
         let error = empty(traces, maps).unwrap_err();

@@ -18,7 +18,7 @@ use super::request::{
     plots, range, searched, worked,
 };
 use super::{App, Refusal, bad};
-use crate::data::{self, Axes, Followed, Heads, MOST_SIDE};
+use crate::data::{self, Axes, FollowLimits, Heads, MOST_SIDE};
 use crate::long::Late;
 
 /// The longest side of the image that the page gets, in pixels.
@@ -168,7 +168,7 @@ pub(super) async fn training(Of { app, entry, asked }: Of) -> Result<Response, R
 }
 
 /// The layers of self-attention that a map belongs to, lowest first.
-fn layers(trace: &Trace, index: usize, most: Followed) -> Result<Vec<&AttentionMap>, Refusal> {
+fn layers(trace: &Trace, index: usize, most: FollowLimits) -> Result<Vec<&AttentionMap>, Refusal> {
     let map = map_of(trace, index)?;
     let stacks = stacks(trace).into_iter();
     let mut found = stacks.filter(|(kind, _)| *kind == map.kind());
@@ -181,7 +181,7 @@ fn layers(trace: &Trace, index: usize, most: Followed) -> Result<Vec<&AttentionM
 /// Rollout of the layers of a map, `[queries, keys]`.
 pub(super) async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
-        let layers = layers(entry.trace(asked.words), asked.map, Followed::ROLLOUT)?;
+        let layers = layers(entry.trace(asked.words), asked.map, FollowLimits::ROLLOUT)?;
         let map = rollout(&layers).map_err(|error| bad(error.to_string()))?;
         let [_, queries, keys] = map.shape();
         Ok(weights(queries, keys, map.weights()))
@@ -192,7 +192,7 @@ pub(super) async fn joint(Of { app, entry, asked }: Of) -> Result<Response, Refu
 /// Flow through the layers of a map to one query, `[1, keys]`.
 pub(super) async fn flowed(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     app.compute(move || {
-        let layers = layers(entry.trace(asked.words), asked.map, Followed::FLOW)?;
+        let layers = layers(entry.trace(asked.words), asked.map, FollowLimits::FLOW)?;
         let row = flow_from(&layers, asked.query).map_err(|error| bad(error.to_string()))?;
         let row: Vec<f32> = row.into_iter().map(|weight| weight as f32).collect();
         Ok(weights(1, row.len(), &row))

@@ -46,11 +46,11 @@ use std::mem::MaybeUninit;
 
 use crate::error::{KernelError, check_length, check_value, product};
 use crate::prefetch::Prefetch;
-use crate::simd::{Kernel, Level, Simd, run};
+use crate::simd::{Level, run};
 use crate::threads::map_each;
 use stored::{Number, Pair, Panels, Rounded};
 pub(crate) use tile::lanes;
-use tile::{PANEL, Pack, Product, Sums};
+use tile::{PANEL, Pack, Product, Rows, Sums};
 
 /// Nanoseconds of packing one number on one thread.
 const PACKING: f64 = 0.3;
@@ -357,43 +357,32 @@ impl<'a> Part<'a> {
             inner: pairs,
             ..self
         };
-        run(level, Paired(product.product(panels, &[])));
+        run(level, product.product(panels, &[]));
     }
 
     fn product<'b, T>(self, panels: &'b [T], scales: &'b [half::f16]) -> Product<'b, T>
     where
         'a: 'b,
     {
-        Product {
+        let rows = Rows {
             a: self.a,
             a_strides: Strides {
                 row: self.a_row,
                 column: 1,
             },
-            panels,
-            scales,
             c: self.c,
             c_row: self.c_row,
-            rows: self.rows,
+            count: self.rows,
             inner: self.inner,
             columns: self.columns,
             bias: self.bias,
             ahead: Prefetch::default(),
+        };
+        Product {
+            panels,
+            scales,
+            rows,
         }
-    }
-}
-
-/// A product of pairs.
-struct Paired<'a>(Product<'a, Pair>);
-
-impl Kernel for Paired<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn call<S: Simd>(self, s: S) {
-        assert!(s.has_pairs(), "pairs are chosen where the machine has them");
-        // SAFETY: it has.
-        unsafe { s.outline_pairs(self.0) }
     }
 }
 

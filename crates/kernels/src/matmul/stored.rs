@@ -83,10 +83,16 @@ pub(super) trait Number: Copy + Send + Sync {
     /// Whether groups of [`GROUP`] lines have scales.
     const SCALED: bool;
 
+    /// Runs `kernel`, which may use [`Self::fma`], as a function of its own.
+    #[inline(always)]
+    fn outline<S: Simd, K: Kernel>(s: S, kernel: K) -> K::Output {
+        s.outline(kernel)
+    }
+
     /// `c + a b` of lanes as they are loaded; of pairs the sum of both products.
     ///
     /// # Safety
-    /// Of pairs: inside a kernel that [`Simd::outline_pairs`] runs.
+    /// Of pairs: inside a kernel that [`Self::outline`] runs.
     #[inline(always)]
     unsafe fn fma<S: Simd>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
         s.fma(a, b, c)
@@ -124,6 +130,12 @@ impl Number for i8 {
 
 impl Number for Pair {
     const SCALED: bool = false;
+    #[inline(always)]
+    fn outline<S: Simd, K: Kernel>(s: S, kernel: K) -> K::Output {
+        assert!(s.has_pairs(), "pairs are chosen where the machine has them");
+        // SAFETY: it has.
+        unsafe { s.outline_pairs(kernel) }
+    }
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, from: *const Self) -> S::V {
         // SAFETY: the caller vouches for the memory, and a pair is an `f32`.

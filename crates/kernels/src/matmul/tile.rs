@@ -162,14 +162,19 @@ const AHEAD: usize = 4096;
 
 /// One product of strided rows with packed panels.
 pub(super) struct Product<'a, T = f32> {
-    pub(super) a: &'a [f32],
-    pub(super) a_strides: Strides,
     pub(super) panels: &'a [T],
     /// `[groups, panel width]` for each panel, if the numbers have scales; else empty.
     pub(super) scales: &'a [f16],
+    pub(super) rows: Rows<'a>,
+}
+
+/// The rows of `A` and of `C`, and what else a product has beside its panels.
+pub(super) struct Rows<'a> {
+    pub(super) a: &'a [f32],
+    pub(super) a_strides: Strides,
     pub(super) c: Sums<'a>,
     pub(super) c_row: usize,
-    pub(super) rows: usize,
+    pub(super) count: usize,
     pub(super) inner: usize,
     pub(super) columns: usize,
     /// `[columns]`, added to every row; or empty.
@@ -182,36 +187,49 @@ impl<T: Number> Kernel for Product<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn call<S: Simd>(mut self, s: S) {
-        if self.rows == 0 || self.columns == 0 {
+    fn call<S: Simd>(self, s: S) {
+        let Self {
+            panels,
+            scales,
+            mut rows,
+        } = self;
+        if rows.count == 0 || rows.columns == 0 {
             return;
         }
-        let last = (self.rows - 1) * self.c_row + self.columns;
-        assert!(last <= self.c.len(), "rows of C inside the slice");
-        assert!(self.bias.is_empty() || self.bias.len() == self.columns);
-        if self.inner == 0 {
-            for at in (0..self.rows).map(|row| row * self.c_row) {
-                for column in 0..self.columns {
-                    let sum = self.bias.get(column).copied().unwrap_or(0.0);
-                    match &mut self.c {
-                        Sums::Replace(c) => _ = c[at + column].write(sum),
-                        Sums::Add(c) => c[at + column] += sum,
-                    }
-                }
-            }
+        let last = (rows.count - 1) * rows.c_row + rows.columns;
+        assert!(last <= rows.c.len(), "rows of C inside the slice");
+        assert!(rows.bias.is_empty() || rows.bias.len() == rows.columns);
+        if rows.inner == 0 {
+            rows.without_inner();
             return;
         }
-        let last = (self.rows - 1) * self.a_strides.row + (self.inner - 1) * self.a_strides.column;
-        assert!(last < self.a.len(), "rows of A inside the slice");
+        let strides = rows.a_strides;
+        let last = (rows.count - 1) * strides.row + (rows.inner - 1) * strides.column;
+        assert!(last < rows.a.len(), "rows of A inside the slice");
         // Hidden from the compiler, which otherwise computes each from the one before, in the innermost loop.
-        let row = self.a_strides.row;
-        let apart = std::array::from_fn(|i| black_box(row.wrapping_mul((2 * i + 1) * NUMBER)));
-        let panel = PANEL * S::LANES;
-        for first in (0..self.columns).step_by(panel) {
-            match (self.columns - first).min(panel).div_ceil(S::LANES) {
-                1 => self.panel::<S, 1>(s, first, &apart),
-                2 => self.panel::<S, 2>(s, first, &apart),
-                _ => self.panel::<S, PANEL>(s, first, &apart),
+        let apart =
+            std::array::from_fn(|i| black_box(strides.row.wrapping_mul((2 * i + 1) * NUMBER)));
+        for first in (0..rows.columns).step_by(PANEL * S::LANES) {
+            let width = (rows.columns - first).min(PANEL * S::LANES);
+            let width = width.next_multiple_of(S::LANES);
+            let panel = &panels[rows.inner * first..][..rows.inner * width];
+            let scales = match T::SCALED {
+                true => {
+                    let groups = rows.inner.div_ceil(GROUP);
+                    &scales[groups * first..][..groups * width]
+                }
+                false => &[],
+            };
+            if size_of::<T>() < NUMBER && rows.count >= WIDENED_ROWS {
+                let mut wide = vec![0.0; panel.len()];
+                s.outline(Widen {
+                    panel: (panel, scales),
+                    width,
+                    wide: &mut wide,
+                });
+                rows.times(s, (&wide[..], &[]), width, first, &apart);
+            } else {
+                rows.times(s, (panel, scales), width, first, &apart);
             }
         }
     }
@@ -227,56 +245,108 @@ type Apart = [usize; NARROW_ROWS / 2];
 /// Bytes of a number.
 const NUMBER: usize = size_of::<f32>();
 
-impl<T: Number> Product<'_, T> {
-    /// The columns of the panel that starts at column `first`, `VECTORS` vectors wide.
+/// Writes a stored panel as `f32`.
+struct Widen<'a, T> {
+    panel: Panel<'a, T>,
+    width: usize,
+    wide: &'a mut [f32],
+}
+
+impl<T: Number> Kernel for Widen<'_, T> {
+    type Output = ();
+
     #[inline(always)]
-    fn panel<S: Simd, const VECTORS: usize>(&mut self, s: S, first: usize, apart: &Apart) {
-        let width = VECTORS * S::LANES;
-        let panel = &self.panels[self.inner * first..][..self.inner * width];
-        let scales = match T::SCALED {
-            true => {
-                let groups = self.inner.div_ceil(GROUP);
-                &self.scales[groups * first..][..groups * width]
-            }
-            false => &[],
-        };
-        let stored = (panel, scales);
-        if size_of::<T>() < 4 && self.rows >= WIDENED_ROWS {
-            let mut wide = vec![0.0; panel.len()];
-            let lines = wide.chunks_exact_mut(width).enumerate();
-            for (k, to) in lines {
-                prefetch_ahead(s, &panel[k * width..][..width]);
-                let line = line::<S, T, VECTORS>(s, stored, k);
-                for (v, &line) in line.iter().enumerate() {
-                    s.store(&mut to[v * S::LANES..], line);
+    fn call<S: Simd>(self, s: S) {
+        let (numbers, scales) = self.panel;
+        let lines = self.wide.chunks_exact_mut(self.width);
+        for (k, (line, to)) in numbers.chunks_exact(self.width).zip(lines).enumerate() {
+            prefetch_ahead(s, line);
+            for at in (0..self.width).step_by(S::LANES) {
+                // SAFETY: a line has a whole number of vectors.
+                let mut v = unsafe { T::load(s, line.as_ptr().add(at)) };
+                if T::SCALED {
+                    let scales = &scales[k / GROUP * self.width + at..];
+                    let [scale] = scales_of(s, scales);
+                    v = s.mul(v, scale);
                 }
+                s.store_at(to, at, v);
             }
-            self.rows_of::<S, f32, VECTORS>(s, (&wide, &[]), first, apart);
-        } else {
-            self.rows_of::<S, T, VECTORS>(s, stored, first, apart);
         }
     }
+}
 
-    /// All rows, against one panel.
+/// All rows, against the panel whose first column is `first`.
+struct Tiles<'r, 'a, U> {
+    rows: &'r mut Rows<'a>,
+    panel: Panel<'r, U>,
+    first: usize,
+    apart: &'r Apart,
+}
+
+/// Of a panel of `VECTORS` vectors. A function of its own, so that the tiles of `f32` are compiled once, and not with every type that is
+/// widened to it; and because the time of a compiler grows faster than its functions (`docs/experiments.md`).
+struct TilesKernel<'r, 'a, U, const VECTORS: usize>(Tiles<'r, 'a, U>);
+
+impl<U: Number, const VECTORS: usize> Kernel for TilesKernel<'_, '_, U, VECTORS> {
+    type Output = ();
+
     #[inline(always)]
-    fn rows_of<S: Simd, U: Number, const VECTORS: usize>(
-        &mut self,
-        s: S,
-        panel: Panel<'_, U>,
-        first: usize,
-        apart: &Apart,
-    ) {
+    fn call<S: Simd>(self, s: S) {
+        let Tiles {
+            rows,
+            panel,
+            first,
+            apart,
+        } = self.0;
         let mut row = 0;
         if S::LANES == 16 && VECTORS == 1 {
-            self.tiles::<S, U, NARROW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
+            rows.tiles::<S, U, NARROW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
         }
         // Eight rows of accumulators need the 32 registers that come with 16 lanes, or a panel of one vector.
         if S::LANES == 16 || VECTORS == 1 {
-            self.tiles::<S, U, TILE_ROWS, VECTORS>(s, panel, &mut row, first, apart);
+            rows.tiles::<S, U, TILE_ROWS, VECTORS>(s, panel, &mut row, first, apart);
         }
-        self.tiles::<S, U, LOW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
-        self.tiles::<S, U, 2, VECTORS>(s, panel, &mut row, first, apart);
-        self.tiles::<S, U, 1, VECTORS>(s, panel, &mut row, first, apart);
+        rows.tiles::<S, U, LOW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
+        rows.tiles::<S, U, 2, VECTORS>(s, panel, &mut row, first, apart);
+        rows.tiles::<S, U, 1, VECTORS>(s, panel, &mut row, first, apart);
+    }
+}
+
+impl Rows<'_> {
+    /// Without an inner index every sum is its bias.
+    fn without_inner(&mut self) {
+        for at in (0..self.count).map(|row| row * self.c_row) {
+            for column in 0..self.columns {
+                let sum = self.bias.get(column).copied().unwrap_or(0.0);
+                match &mut self.c {
+                    Sums::Replace(c) => _ = c[at + column].write(sum),
+                    Sums::Add(c) => c[at + column] += sum,
+                }
+            }
+        }
+    }
+
+    /// All rows, against the panel of `width` columns that starts at column `first`.
+    #[inline(always)]
+    fn times<S: Simd, U: Number>(
+        &mut self,
+        s: S,
+        panel: Panel<'_, U>,
+        width: usize,
+        first: usize,
+        apart: &Apart,
+    ) {
+        let tiles = Tiles {
+            rows: self,
+            panel,
+            first,
+            apart,
+        };
+        match width / S::LANES {
+            1 => U::outline(s, TilesKernel::<U, 1>(tiles)),
+            2 => U::outline(s, TilesKernel::<U, 2>(tiles)),
+            _ => U::outline(s, TilesKernel::<U, PANEL>(tiles)),
+        }
     }
 
     /// As many tiles of `ROWS` rows as there are from `row` on.
@@ -289,7 +359,7 @@ impl<T: Number> Product<'_, T> {
         first: usize,
         apart: &Apart,
     ) {
-        while *row + ROWS <= self.rows {
+        while *row + ROWS <= self.count {
             // Of what an earlier tile has read nothing is requested: on few lanes requests take as long as loads, and there are three for
             // seven loads. (A constant, so that the tile is not compiled twice where it is false.)
             let was_read = self.a_strides.column > 1 || *row > 0 && first > 0;
@@ -314,7 +384,7 @@ impl<T: Number> Product<'_, T> {
     ) {
         let width = VECTORS * S::LANES;
         let start = row * self.c_row + first;
-        if self.rows > TILE_ROWS {
+        if self.count > TILE_ROWS {
             let c = self.c.as_ptr();
             for at in (0..ROWS).map(|r| start + r * self.c_row) {
                 for v in 0..VECTORS {
@@ -330,7 +400,7 @@ impl<T: Number> Product<'_, T> {
         let mut at = self.a.as_ptr().wrapping_add(row * a_row).cast::<u8>();
         // What is prefetched: numbers of the next steps that stand a row apart; of rows that are read number by number those of the next
         // tile, by the first panel.
-        let is_next = first == 0 && row + ROWS < self.rows;
+        let is_next = first == 0 && row + ROWS < self.count;
         let (mut ahead, ahead_step) = match a_step {
             1 if is_next => (at.wrapping_add(ROWS * a_row * NUMBER), ROWS * NUMBER),
             1 => (at, 0),
@@ -371,7 +441,7 @@ impl<T: Number> Product<'_, T> {
                     // panel has `inner` lines, so `at` never passes that element's column.
                     let a = s.splat(unsafe { *of_row.cast::<f32>() });
                     for (v, sum) in sums.iter_mut().enumerate() {
-                        // SAFETY: `super::Paired` runs a product of pairs, by `outline_pairs`.
+                        // SAFETY: `Number::outline` runs this kernel.
                         *sum = unsafe { U::fma(s, a, b[v], *sum) };
                     }
                     if ROWS * VECTORS == 12 {
@@ -448,24 +518,6 @@ fn prefetch_ahead<S: Simd, T>(s: S, line: &[T]) {
         let ahead = line.as_ptr().cast::<u8>().wrapping_add(AHEAD + at);
         s.prefetch_near(ahead.cast());
     }
-}
-
-/// Line `k` of a panel, widened and scaled.
-#[inline(always)]
-fn line<S: Simd, T: Number, const VECTORS: usize>(
-    s: S,
-    (panel, scales): Panel<'_, T>,
-    k: usize,
-) -> [S::V; VECTORS] {
-    let width = VECTORS * S::LANES;
-    let line = &panel[k * width..][..width];
-    // SAFETY: the line has `VECTORS · LANES` numbers.
-    let numbers = std::array::from_fn(|v| unsafe { T::load(s, line.as_ptr().add(v * S::LANES)) });
-    if !T::SCALED {
-        return numbers;
-    }
-    let scale = scales_of::<S, VECTORS>(s, &scales[k / GROUP * width..]);
-    std::array::from_fn(|v| s.mul(numbers[v], scale[v]))
 }
 
 /// The scales of a group.

@@ -17,7 +17,7 @@ use std::{mem::MaybeUninit, ops::Range};
 use super::{
     NANOSECONDS, TASKS,
     stored::GROUP,
-    tile::{LOW_ROWS, PANEL, Pack, Product, Strides, Sums, TILE_ROWS, Write, lanes},
+    tile::{LOW_ROWS, PANEL, Pack, Product, Rows, Strides, Sums, TILE_ROWS, Write, lanes},
 };
 use crate::{
     error::{KernelError, check_length},
@@ -345,21 +345,24 @@ impl Place {
                         + count.div_ceil(2 * tile_rows) * usize::from(is_narrow);
                     ahead.spread(tiles * inner.div_ceil(GROUP));
                 }
-                let product = Product {
+                let rows = Rows {
                     a: from,
                     a_strides: Strides {
                         row: 1,
                         column: stride,
                     },
-                    panels: &*panels,
-                    scales: &[],
                     c: Sums::Add(&mut sums[first * columns..]),
                     c_row: columns,
-                    rows: count,
+                    count,
                     inner,
                     columns,
                     bias: &[],
                     ahead,
+                };
+                let product = Product {
+                    panels: &*panels,
+                    scales: &[],
+                    rows,
                 };
                 run(level, product);
             }

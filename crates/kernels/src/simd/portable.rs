@@ -185,7 +185,7 @@ impl Simd for Portable {
     fn prefetch(self, _: *const f32, _: bool) {}
     #[inline(always)]
     fn prefetch_near(self, _: *const f32) {}
-    #[inline(always)]
+    #[inline(never)]
     fn outline<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.call(self)
     }

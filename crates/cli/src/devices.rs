@@ -145,14 +145,19 @@ pub fn list() -> Vec<String> {
     std::iter::once("cpu".to_owned()).chain(described).collect()
 }
 
-/// Says on standard error, once, that `what` computes on the processor, if a card was asked for.
+/// Says on standard error, once, that `what` computes on the processor, if a card was asked for: it has kernels for the CPU alone.
 pub fn tell_cpu(what: &str) {
+    tell_cpu_as(what, "this has kernels for the CPU alone");
+}
+
+/// The same for another reason.
+pub fn tell_cpu_as(what: &str, why: &str) {
     static TOLD: OnceLock<()> = OnceLock::new();
     if let Some(chosen) = CHOSEN.get()
         && TOLD.set(()).is_ok()
     {
         output::warn(&format!(
-            "{what}: computed on the CPU, not on {chosen}, as this has kernels for the CPU alone"
+            "{what}: computed on the CPU, not on {chosen}, as {why}"
         ));
     }
 }

@@ -17,11 +17,14 @@ use regard_train::{
 
 use crate::{
     failure::{CommandError, Failure},
+    output::is_device,
     ranks,
 };
 
 /// Stands for standard input where a file is expected.
 const STANDARD_INPUT: &str = "-";
+/// The most lines that are read before they are wanted.
+const WAITING: usize = 4096;
 
 /// Lines in groups of all that have arrived: a person at a terminal gets an answer at once, and a
 /// file is processed in large batches. Of several ranks the first reads, and all get the same groups, which are full but for the last.
@@ -39,20 +42,27 @@ pub struct Group {
 }
 
 impl Groups {
-    /// Groups of at most `most` lines, read on a thread of its own from a file, or from standard
-    /// input if none is named.
-    pub fn read(path: Option<&Path>, most: usize) -> Self {
-        let (sender, receiver) = sync_channel(2 * most);
+    /// Groups of at most `most` lines, read on a thread of its own from a file, which is opened at once, from a pipe, or from
+    /// standard input if none is named.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(path: Option<&Path>, most: usize) -> Result<Self, CorpusError> {
+        let (sender, receiver) = sync_channel(most.saturating_mul(2).min(WAITING));
         if !ranks::is_first() {
-            return Self { receiver, most };
+            return Ok(Self { receiver, most });
         }
         let path = path
             .filter(|path| *path != Path::new(STANDARD_INPUT))
             .map(Path::to_owned);
+        // Only the thread may wait for what writes to a pipe.
+        let file = path.as_ref().filter(|path| !is_device(path));
+        let file = file.map(Lines::open).transpose()?;
         thread::spawn(move || {
-            let opened = match path {
-                Some(path) => Lines::open(path),
-                None => Lines::standard_input(),
+            let opened = match (file, path) {
+                (Some(lines), _) => Ok(lines),
+                (None, Some(path)) => Lines::open(path),
+                (None, None) => Lines::standard_input(),
             };
             let lines = match opened {
                 Ok(lines) => lines,
@@ -68,7 +78,7 @@ impl Groups {
                 }
             }
         });
-        Self { receiver, most }
+        Ok(Self { receiver, most })
     }
 }
 

@@ -17,7 +17,11 @@ use regard_train::{
 };
 use regard_view::label::visible;
 
-use crate::{arguments::Search, failure::Failure, progress::Counter};
+use crate::{
+    arguments::Search,
+    failure::Failure,
+    progress::{Counter, Status},
+};
 
 /// What stands in front of the name of a model that may be downloaded.
 const DOWNLOADED: &str = "hf:";
@@ -143,7 +147,15 @@ pub fn pretrained(model: &Path) -> Option<String> {
 /// A model that is not there, or cannot be downloaded.
 pub fn folder(name: &str, quiet: bool) -> Result<PathBuf, PretrainedError> {
     let mut now: Option<(String, Counter)> = None;
+    let mut waiting = None;
     Hub::from_env().resolve(name, |file, done, total| {
+        // Another process downloads: there is nothing to count.
+        if total == 0 {
+            let status = waiting.get_or_insert_with(|| Status::new(&visible(name), !quiet));
+            status.set(file);
+            return;
+        }
+        waiting = None;
         if now.as_ref().is_none_or(|(known, _)| known != file) {
             let unit = format!("bytes of {}", visible(file));
             now = Some((

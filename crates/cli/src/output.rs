@@ -218,6 +218,12 @@ pub fn complain(text: &str) {
 }
 
 fn say_here(text: &str) {
+    // If standard error is closed, there is no way to report that.
+    let _ = writeln!(io::stderr(), "{}", safe(text));
+}
+
+/// A message in which characters that a terminal would obey are written out.
+pub fn safe(text: &str) -> String {
     let obeyed = |c: char| {
         let control = c.is_control() && c != '\n' && c != '\t';
         let direction = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -230,8 +236,7 @@ fn say_here(text: &str) {
             false => safe.push(c),
         }
     }
-    // If standard error is closed, there is no way to report that.
-    let _ = writeln!(io::stderr(), "{safe}");
+    safe
 }
 
 /// Warns on standard error.
@@ -418,7 +423,7 @@ fn is_numbered(path: &Path, of: &Path) -> bool {
 }
 
 /// Whether `path` is a device or a pipe, which cannot be replaced by a file.
-fn is_device(path: &Path) -> bool {
+pub fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|existing| !existing.is_file() && !existing.is_dir())
 }
 
@@ -430,6 +435,12 @@ fn target(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_written_out() {
+        let written_out = "a\tb\n\\u{1b}[31m\\u{9b}\\u{202e}c";
+        assert_eq!(safe("a\tb\n\u{1b}[31m\u{9b}\u{202e}c"), written_out);
+    }
 
     #[test]
     fn keys_are_distinct() {

@@ -147,6 +147,18 @@ impl<'a> Kept<'a> {
         }
         write(self.files, self.by_cell, &self.entries)
     }
+
+    /// Writes the files of what was done before `error`, which ends the command.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or `error`.
+    pub fn end(&self, error: Failure) -> Result<(), Failure> {
+        let mut traces = self.entries.iter().map(|entry| &entry.trace);
+        if traces.any(|trace| !trace.maps.is_empty()) {
+            self.write()?;
+        }
+        Err(error)
+    }
 }
 
 /// What models looked at, beside their results: on standard output, as files, or as JSON.
@@ -240,21 +252,27 @@ impl<'a> Shown<'a> {
         self.kept.write()
     }
 
-    /// Writes the files of what was done before `error`, which ends the command.
+    /// As [`Kept::end`].
     ///
     /// # Errors
-    /// A file that cannot be written, or `error`.
+    /// As [`Kept::end`]'s.
     pub fn end(&self, error: impl Into<Failure>) -> Result<(), Failure> {
-        if self
-            .kept
-            .entries
-            .iter()
-            .any(|entry| !entry.trace.maps.is_empty())
-        {
-            self.write()?;
-        }
-        Err(error.into())
+        self.kept.end(error.into())
     }
+}
+
+/// Refuses a drawing whose files could not be written, or would take the place of files that are `used`, or of each other, before the work
+/// whose result it is to show.
+///
+/// # Errors
+/// What the system says of the first of them; as [`output::expect_apart`]'s.
+pub fn expect_drawable<P: AsRef<Path>>(
+    drawing: &Drawing,
+    used: impl IntoIterator<Item = P>,
+) -> Result<(), Failure> {
+    let mut files = drawing.files();
+    files.try_for_each(|path| output::expect_writable(path))?;
+    output::expect_apart(used, drawing.files().map(|path| (path, false)))
 }
 
 /// Refuses files that could not be written, before the work whose results they are to hold.
@@ -336,8 +354,7 @@ pub fn write_drawings(
     svg: &str,
     figures: &[html::Figure<'_>],
 ) -> Result<(), Failure> {
-    let files = [&drawing.svg, &drawing.png, &drawing.html];
-    let files = files.into_iter().flatten().map(|path| (path, false));
+    let files = drawing.files().map(|path| (path, false));
     output::expect_apart(None::<&Path>, files)?;
     if let Some(path) = &drawing.svg {
         output::write_file(path, svg.as_bytes())?;

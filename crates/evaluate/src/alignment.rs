@@ -297,11 +297,13 @@ impl Aer {
     }
 }
 
+/// With four decimals, or as many as the format asks for: `{aer:.6}`.
 impl fmt::Display for Aer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = formatter.precision().unwrap_or(4);
         write!(
             formatter,
-            "AER {:.4} (precision {:.4}, recall {:.4}, {} links found, {} sure)",
+            "AER {:.digits$} (precision {:.digits$}, recall {:.digits$}, {} links found, {} sure)",
             self.error_rate(),
             self.precision(),
             self.recall(),

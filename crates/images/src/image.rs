@@ -24,7 +24,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -273,21 +273,38 @@ impl Image {
         Ok(file)
     }
 
-    /// Writes the image as a PNG file, under a temporary name until it is complete.
+    /// Writes the image as a PNG file, under a temporary name until it is complete: whatever goes wrong, a former file stays whole.
     ///
     /// # Errors
     /// [`ImagesError::Write`], and those of [`Image::png`].
     pub fn save_png(&self, path: impl AsRef<Path>) -> Result<(), ImagesError> {
         let path = path.as_ref();
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        std::fs::write(&temporary, self.png()?)
-            .and_then(|()| std::fs::rename(&temporary, path))
-            .map_err(|source| ImagesError::Write {
-                path: path.to_owned(),
-                source,
-            })
+        write_atomically(path, &self.png()?).map_err(|source| ImagesError::Write {
+            path: path.to_owned(),
+            source,
+        })
     }
+}
+
+/// Writes to a temporary file in the same folder, which then takes the name, or is removed.
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".regard-image-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // The usual permissions of a new file; the system applies the umask to them.
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Pillow's grey of a colour.

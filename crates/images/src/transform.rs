@@ -184,8 +184,8 @@ impl Image {
     }
 
     /// The middle, `part [height, width]`, of the image that is resized to `whole [height, width]`, with zeros around it where that is
-    /// smaller, at the place where the image processors of transformers have it: half of an odd difference is rounded down. Only
-    /// what is left of the image is computed, so that no image is too narrow.
+    /// smaller, at the place where the image processors of transformers have it by torchvision: half of an odd difference is rounded
+    /// down, above and to the left. Only what is left of the image is computed, so that no image is too narrow.
     ///
     /// # Errors
     /// Those of [`Image::resize`], by the size of the part.
@@ -203,9 +203,8 @@ impl Image {
             start..start + length
         });
         let image = self.resized_part(whole, kept, filter)?;
-        // Above and to the left, the half that is rounded up.
         let [top, left] =
-            [0, 1].map(|axis| -(part[axis].saturating_sub(whole[axis]).div_ceil(2) as isize));
+            [0, 1].map(|axis| -((part[axis].saturating_sub(whole[axis]) / 2) as isize));
         image.crop(top, left, height, width)
     }
 

@@ -178,6 +178,15 @@ fn png_files_keep_every_pixel() {
         .save_png(folder.path().join("none/image.png"))
         .unwrap_err();
     assert!(matches!(error, ImagesError::Write { .. }), "{error}");
+
+    // What is not written leaves nothing, and what others wrote stays.
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("folder.png")).unwrap();
+    fs::write(at("folder.png.tmp"), "of others").unwrap();
+    let error = stored("grey.png").save_png(at("folder.png")).unwrap_err();
+    assert!(matches!(error, ImagesError::Write { .. }), "{error}");
+    assert_eq!(fs::read(at("folder.png.tmp")).unwrap(), b"of others");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 #[test]

@@ -470,7 +470,7 @@ proptest! {
         let pixels = (0..size.0 * size.1).map(|i| (i * 37 % 251) as u8).collect();
         let image = Image::new(size.0, size.1, 1, pixels).unwrap();
         let filter = if bicubic { Filter::Bicubic } else { Filter::Bilinear };
-        let start = |whole: usize, part: usize| (whole as isize - part as isize).div_euclid(2);
+        let start = |whole: usize, part: usize| (whole as isize - part as isize) / 2;
         let resized = image.resized(whole.0, whole.1, filter).unwrap();
         let cut = resized.crop(start(whole.0, part.0), start(whole.1, part.1), part.0, part.1);
         let found = image.resized_middle([whole.0, whole.1], [part.0, part.1], filter);

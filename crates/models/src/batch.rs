@@ -20,7 +20,7 @@ use regard_nn::mask::PaddingMask;
 
 use crate::vocabulary::Vocabulary;
 
-/// Source sentences, each ended by `</s>`.
+/// Source sentences, each ended by `</s>`; a model reads at least one.
 #[derive(Debug, Clone)]
 pub struct SourceBatch {
     /// `[time, batch]`.

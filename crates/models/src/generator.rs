@@ -25,7 +25,7 @@ use crate::{
     vocabulary::{Vocabularies, Vocabulary},
 };
 
-/// A model that writes tokens.
+/// A model that writes tokens. The batches that it reads hold at least one sentence.
 pub trait Generator: Module + Sync + 'static {
     /// The prefix of the names of its weights in a file.
     const NAME: &'static str;

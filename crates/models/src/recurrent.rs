@@ -46,7 +46,7 @@ config! {
         embedding: f64 = 0.2, in FRACTION;
         /// Between stacked layers, in [0, 1); not on recurrent connections.
         layers: f64 = 0.2, in FRACTION;
-        /// On the encoder's annotations (or the one summary vector), in [0, 1).
+        /// On the encoder's annotations, or the one summary vector of cell "gru-context", in [0, 1).
         annotation: f64 = 0.0, in FRACTION;
         /// On what the output projection reads, in [0, 1).
         output: f64 = 0.2, in FRACTION;

@@ -247,7 +247,7 @@ impl Generator for RnnSearch {
 
     /// The annotations as memory, and `s_0`.
     fn encode(&self, source: &SourceBatch, noise: &mut DropoutRng) -> RnnSearchState {
-        let [length, batch] = source.ids.dims();
+        let [_, batch] = source.ids.dims();
         let device = source.ids.device();
         let embedded = self.tables.embed_source(source.ids.clone());
         let embedded = dropout(embedded, self.dropout.embedding, noise.batch_axis(1)); // [time, batch, m]
@@ -266,7 +266,7 @@ impl Generator for RnnSearch {
             keep,
             Direction::Backward,
         ); // [time, batch, n]
-        let first = backward.clone().narrow(0, 0, length.min(1)).squeeze_dim(0);
+        let first = backward.clone().narrow(0, 0, 1).squeeze_dim(0);
         let annotations = Tensor::cat(vec![forward, backward], 2).swap_dims(0, 1); // [batch, time, 2n]
         let annotations = dropout(annotations, self.dropout.annotation, noise);
         RnnSearchState {

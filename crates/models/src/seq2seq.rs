@@ -113,6 +113,13 @@ impl Seq2SeqConfig {
                 "1, or cell = \"lstm\"",
             );
         }
+        if self.cell == Cell::Lstm {
+            let found = self.dropout.annotation;
+            let expected = "0 with cell = \"lstm\", which has no annotations and no summary vector";
+            check.within("dropout", |check| {
+                check.require(found == 0.0, "annotation", found, expected);
+            });
+        }
     }
 }
 
@@ -271,7 +278,8 @@ impl Generator for Seq2Seq {
                     Direction::Backward => 0,
                 };
                 let last = states.narrow(0, last, 1).squeeze_dim(0);
-                let summary = bridge::apply(&gru.summary, last).tanh();
+                let summary = bridge::apply(&gru.summary, last).tanh(); // [batch, n]
+                let summary = dropout(summary, self.dropout.annotation, noise);
                 Seq2SeqState::Gru {
                     hidden: bridge::apply(&gru.initial, summary.clone()).tanh(),
                     summary,

@@ -6,7 +6,7 @@ use std::ops::{Add, Mul};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use regard_nn::{
     Attention, AttentionOptions, KernelPlan, Observe, Path, Unserved,
-    bridge::{ActivationKind, activate_plain, linear, matmul, mean, sigmoid, sum},
+    bridge::{ActivationKind, activate_plain, linear, matmul, mean, sigmoid, sum, without_kernels},
     devices,
     mask::{Mask, PaddingMask},
     normalize::Normalize,
@@ -148,6 +148,8 @@ fn what_the_kernel_lacks_takes_plain_operations() {
         plan(&dot, nothing().path(Path::Plain)),
         Err(Unserved::Asked)
     );
+    let suspended = without_kernels(|| plan(&dot, nothing()));
+    assert_eq!(suspended, Err(Unserved::Tensors));
 }
 
 /// What is observed is what plain operations observe; more queries than are held at a time.

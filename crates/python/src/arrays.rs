@@ -4,11 +4,31 @@ use std::{fmt::Display, hint::black_box};
 
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{exceptions::PyValueError, prelude::*};
-use regard_kernels::View;
+use regard_kernels::{KernelError, View};
 
-/// An error of a kernel, or of anything else that names the argument, as a `ValueError`.
+/// What kernels call arguments that have another name in Python.
+const NAMES: [(&str, &str); 10] = [
+    ("`keep`", "`mask`"),
+    ("documents.query", "documents[0]"),
+    ("documents.key", "documents[1]"),
+    ("blocks.query_size", "blocks[0]"),
+    ("blocks.key_size", "blocks[1]"),
+    ("blocks.table", "blocks[2]"),
+    ("relative.zero", "relative[1]"),
+    ("dropout.probability", "dropout[0]"),
+    ("offsets.query", "offsets[0]"),
+    ("offsets.key", "offsets[1]"),
+];
+
+/// An error that names the argument, as a `ValueError`.
 pub fn refused(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// An error of a kernel as a `ValueError`, with the arguments' names of Python.
+pub fn refused_by_kernel(error: KernelError) -> PyErr {
+    let named = |message: String, (inner, name): (&str, &str)| message.replace(inner, name);
+    refused(NAMES.into_iter().fold(error.to_string(), named))
 }
 
 /// An array as `[batch, heads, length, dim]`; where there are no numbers, its strides do not matter.

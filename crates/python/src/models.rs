@@ -20,7 +20,7 @@ use regard::{
     images::Image,
     models::{
         generate::{Prompt, SampleConfig, SampleEnd, sample},
-        pretrained::resolve,
+        pretrained::{resolve, sampling},
     },
     nn::burn::tensor::Device,
     train::{
@@ -112,15 +112,15 @@ pub enum Picture<'py> {
     File(PathBuf),
 }
 
-/// How a text goes on.
+/// How a text goes on; what is left out is the model's own setting.
 #[derive(FromPyObject)]
 pub struct Writing {
     max_tokens: usize,
-    temperature: f64,
-    top_k: usize,
-    top_p: f64,
-    min_p: f64,
-    repetition_penalty: f64,
+    temperature: Option<f64>,
+    top_k: Option<usize>,
+    top_p: Option<f64>,
+    min_p: Option<f64>,
+    repetition_penalty: Option<f64>,
     seed: u64,
     stop: Vec<String>,
 }
@@ -258,9 +258,19 @@ impl Model {
                 "`stop` has an empty text, which would end every text at once",
             ));
         }
-        self.answer(py, "generate", |stopped| {
+        let (text, ended, ignored) = self.answer(py, "generate", |stopped| {
             let Role::Reads(opened, model) = &self.role else {
                 return Err(Refusal::Role("a language model"));
+            };
+            let usual = SampleConfig {
+                temperature: 0.8,
+                top_k: 40,
+                top_p: 0.95,
+                ..SampleConfig::default()
+            };
+            let (usual, ignored) = match opened.folder() {
+                Ok(folder) => sampling(folder.path(), usual)?,
+                Err(_) => (usual, vec![]),
             };
             let model = opened.causal(model)?;
             let ids = opened.prompt(&prompt)?;
@@ -271,11 +281,12 @@ impl Model {
                 return Err(OpenedError::LongPrompt { tokens, context }.into());
             }
             let config = SampleConfig {
-                temperature: writing.temperature,
-                top_k: writing.top_k,
-                top_p: writing.top_p,
-                min_p: writing.min_p,
-                repetition_penalty: writing.repetition_penalty,
+                temperature: writing.temperature.unwrap_or(usual.temperature),
+                top_k: writing.top_k.unwrap_or(usual.top_k),
+                top_p: writing.top_p.unwrap_or(usual.top_p),
+                min_p: writing.min_p.unwrap_or(usual.min_p),
+                repetition_penalty: (writing.repetition_penalty)
+                    .unwrap_or(usual.repetition_penalty),
                 seed: writing.seed,
                 stop: opened.tokenizer.special().eos.clone(),
                 limit: writing.max_tokens.min(context - tokens),
@@ -318,8 +329,17 @@ impl Model {
                     ended = "end";
                 }
             }
-            Ok((text, ended))
-        })
+            Ok((text, ended, ignored))
+        })?;
+        let ignored = (!ignored.is_empty()).then(|| {
+            format!(
+                "{} of the files of {:?} are not obeyed; what transformers writes may differ",
+                ignored.join(", "),
+                self.name
+            )
+        });
+        warn(py, ignored)?;
+        Ok((text, ended))
     }
 
     fn caption(

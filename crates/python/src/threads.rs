@@ -17,7 +17,7 @@ use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use regard_kernels::{KernelError, stoppable};
 
-use crate::arrays::refused;
+use crate::arrays::{refused, refused_by_kernel};
 
 /// The process that imported the package: in it, the common pool of threads serves.
 static HOME: OnceLock<u32> = OnceLock::new();
@@ -65,11 +65,11 @@ pub fn kernel<T: Ungil + Send>(
 ) -> PyResult<T> {
     // Only a second thread lets this one listen, and starting it takes some 50 µs.
     if products < LONG {
-        return detached(py, work)?.map_err(refused);
+        return detached(py, work)?.map_err(refused_by_kernel);
     }
     // Whoever stops it has answered with the signal, so that `Stopped` does not come here.
     let answer = interruptible(py, |stop| stoppable(stop, work))?;
-    answer.map_err(refused)?.map_err(refused)
+    answer.map_err(refused)?.map_err(refused_by_kernel)
 }
 
 /// Long `work` on the pool of threads, while this one listens for Ctrl-C: then it sets what `work` looks at now and then, and waits for it

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::mpsc, thread};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{
-    exceptions::{PyIndexError, PyTypeError},
+    exceptions::{PyIndexError, PyOverflowError, PyTypeError},
     prelude::*,
     types::{PyBytes, PyDict},
 };
@@ -49,6 +49,38 @@ impl From<Along> for Axis {
     }
 }
 
+/// The last layer that a map can be of, counted from 0: a file holds no later one, and pictures count from 1.
+const LAST_LAYER: usize = u32::MAX as usize - 1;
+
+/// The tokens or positions that the argument `name` gives.
+///
+/// # Errors
+/// Anything else.
+fn along(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Axis> {
+    let found = given.extract::<Along>();
+    found.map(Axis::from).map_err(|_| {
+        PyTypeError::new_err(format!(
+            "`{name}` is neither a number of positions nor a list of tokens: (text, number of its word or None, whether it is special)"
+        ))
+    })
+}
+
+/// The argument `layer`.
+///
+/// # Errors
+/// Anything but a whole number from 0 to [`LAST_LAYER`].
+fn layer_of(given: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match given.extract::<usize>() {
+        Ok(layer) if layer <= LAST_LAYER => Ok(layer),
+        Err(error) if !error.is_instance_of::<PyOverflowError>(given.py()) => {
+            Err(PyTypeError::new_err("`layer` is no whole number"))
+        }
+        _ => Err(refused(format!(
+            "`layer` is {given}, expected 0 to {LAST_LAYER}"
+        ))),
+    }
+}
+
 /// What a model looked at on the way to one output.
 #[pyclass(from_py_object, module = "regard")]
 #[derive(Clone)]
@@ -62,17 +94,22 @@ impl Trace {
         Self(traces::Trace::new(model, source, target))
     }
 
-    /// Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention.
-    #[pyo3(signature = (kind, layer, queries, keys, weights, *, normalized=true))]
+    /// Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention, and gives the
+    /// map its name if there is none.
+    #[pyo3(signature = (kind, layer, queries, keys, weights, *, normalized=true, name=None))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of one call")]
     fn add(
         &mut self,
         kind: &str,
-        layer: usize,
-        queries: Along,
-        keys: Along,
+        layer: &Bound<'_, PyAny>,
+        queries: &Bound<'_, PyAny>,
+        keys: &Bound<'_, PyAny>,
         weights: &Bound<'_, PyAny>,
         normalized: bool,
+        name: Option<String>,
     ) -> PyResult<()> {
+        let layer = layer_of(layer)?;
+        let (queries, keys) = (along("queries", queries)?, along("keys", keys)?);
         let weights = (weights.extract::<PyReadonlyArrayDyn<'_, f32>>()).map_err(|_| {
             PyTypeError::new_err(
                 "`weights` is no numpy array of float32: pass numpy.asarray(weights, numpy.float32)",
@@ -96,15 +133,17 @@ impl Trace {
                 weights.shape()
             )));
         };
-        let (queries, keys) = (Axis::from(queries), Axis::from(keys));
         let shape = [heads, queries.len(), keys.len()];
         let numbers = shaped("weights", &weights, "[heads, queries, keys]", &shape)?.to_vec();
         let map = match normalized {
             true => AttentionMap::new(kind, queries, keys, heads, numbers),
             false => AttentionMap::unnormalized(kind, queries, keys, heads, numbers),
         };
-        let map = map.map_err(refused)?;
-        self.0.maps.push(map.at_layer(layer));
+        let map = map.map_err(refused)?.at_layer(layer);
+        self.0.maps.push(match name {
+            Some(name) => map.named(name),
+            None => map,
+        });
         Ok(())
     }
 

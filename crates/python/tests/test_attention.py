@@ -237,12 +237,16 @@ def test_bad_arguments_are_named(arguments, named):
 
 BAD_OPTIONS = [
     ({"mask": np.ones((3, 3))}, "booleans"),
-    ({"mask": np.ones((2, 3), bool)}, "keep"),
+    ({"mask": np.ones((2, 3), bool)}, "`mask`"),
     ({"bias": np.ones((5, 3), np.float32)}, "bias"),
     ({"alignment": "left"}, "lower-right"),
     ({"lengths": [1, 2]}, "lengths"),
     ({"lengths": [-1]}, "lengths"),
-    ({"dropout": (2.0, 1)}, "probability"),
+    ({"dropout": (2.0, 1)}, r"`dropout\[0\]`"),
+    ({"relative": (np.zeros((2, 5), np.float32), 9)}, r"`relative\[1\]`"),
+    ({"blocks": (2, 2, np.ones((1, 1, 3, 2), bool))}, r"`blocks\[2\]`"),
+    ({"blocks": (2, 0, np.ones((1, 1, 2, 2), bool))}, r"`blocks\[1\]`"),
+    ({"offsets": ([0, 3], [1, 3])}, r"`offsets\[1\]`"),
     ({"softcap": -1.0}, "softcap"),
     ({"scale": "a"}, "scale"),
     ({"sinks": [1.0]}, "sinks"),
@@ -352,8 +356,8 @@ def test_random_calls_raise_or_answer():
             regard.attention(*arrays, **options)
             answered += 1
         except (TypeError, ValueError) as error:
-            # Whatever is wrong is named: an argument in quotes, or a mask that hides (`keep` inside).
-            assert re.search(r"query|key|value|mask|keep|window|lengths", str(error)), error
+            # Whatever is wrong is named.
+            assert re.search(r"query|key|value|mask|window|lengths", str(error)), error
     assert answered > 100
 
 
@@ -436,7 +440,7 @@ def test_a_call_has_the_bits_of_its_heads_alone():
                     one, its_lse = regard.attention(query[entry, head], key[entry, of], value[entry, of], **alone(b, h), return_lse=True)
                     np.testing.assert_array_equal(output[entry, head], one, err_msg=f"{kind} {b} {h}")
                     np.testing.assert_array_equal(lse[entry, head], its_lse, err_msg=f"{kind} {b} {h}")
-    for name, options in {"sink": {"sink": np.ones(16)}, "lengths": {"lengths": [9] * 8}, "keep": {"mask": np.ones((3, 1, 1, 1), bool)}}.items():
+    for name, options in {"sink": {"sink": np.ones(16)}, "lengths": {"lengths": [9] * 8}, "mask": {"mask": np.ones((3, 1, 1, 1), bool)}}.items():
         with pytest.raises(ValueError, match=name):
             regard.attention(query, key, value, **options)
     with pytest.raises(ValueError, match="key"):
@@ -595,6 +599,23 @@ def test_traces_go_to_disk_and_back(tmp_path):
     (tmp_path / "bad").write_bytes(b"x")
     with pytest.raises(ValueError, match="bad"):
         regard.read_traces(tmp_path / "bad")
+
+
+def test_what_is_no_axis_and_no_layer_is_named():
+    trace, weights = regard.Trace("model", "a b", ""), np.full((1, 2, 2), 0.5, np.float32)
+    last = 2**32 - 2
+    trace.add("self", np.int64(last), 2, 2, weights, name="self, head 4")
+    assert (trace.map(0)["name"], trace.map(0)["layer"]) == ("self, head 4", last)
+    assert f"self, head 4 layer {last + 1} head 1" in "\n".join(trace.report())
+    for layer in (last + 1, 2**64 - 1, 2**70, -1):
+        with pytest.raises(ValueError, match=f"`layer` is {layer}, expected 0 to {last}"):
+            trace.add("self", layer, 2, 2, weights)
+    with pytest.raises(TypeError, match="`layer` is no whole number"):
+        trace.add("self", 1.5, 2, 2, weights)
+    for name, axes in (("queries", ("ab", 2)), ("queries", (-1, 2)), ("keys", (2, [("a", 0, False), "b"]))):
+        with pytest.raises(TypeError, match=f"`{name}` is neither a number of positions nor a list of tokens"):
+            trace.add("self", 0, *axes, weights)
+    assert len(trace) == 1
 
 
 def test_traces_are_copied_and_pickled():

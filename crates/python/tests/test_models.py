@@ -55,7 +55,7 @@ class Listened:
         return "", regard.Trace()
 
 
-def test_images_of_pil_are_read_as_their_files_are():
+def test_images_of_pil_are_read_as_their_files_are(tmp_path):
     image = pytest.importorskip("PIL.Image")
     inner = Listened()
     model = regard.Model(inner)
@@ -74,6 +74,22 @@ def test_images_of_pil_are_read_as_their_files_are():
         opacity = pixels[..., 3:]
         over_white = (pixels[..., :3] * opacity + 255 * (255 - opacity) + 127) // 255
         np.testing.assert_allclose(inner.image.astype(int), over_white, atol=1)
+    # Turned by a quarter, with a note that says so: as cameras write what was held upright.
+    exif = image.Exif()
+    exif[0x0112] = 6
+    colours.transpose(image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    with image.open(tmp_path / "turned.png") as turned:
+        model.caption(turned)
+    np.testing.assert_array_equal(inner.image, np.asarray(colours))
+    colours.save(tmp_path / "noted.png", exif=b"no EXIF")
+    with image.open(tmp_path / "noted.png") as noted:
+        model.caption(noted)
+    np.testing.assert_array_equal(inner.image, np.asarray(colours))
+    with image.open(SCENE) as scene:
+        scene.transpose(image.Transpose.ROTATE_90).save(tmp_path / "scene.png", exif=exif)
+    captioner = regard.load("scenes-captioner")
+    with image.open(tmp_path / "scene.png") as turned:
+        assert captioner.caption(turned).text == captioner.caption(tmp_path / "scene.png").text == captioner.caption(SCENE).text
     for other, named in ((colours.convert("F"), "float32"), (colours.convert("I"), "int32"), (np.asarray(half), "4 channels")):
         with pytest.raises((TypeError, ValueError), match=named):
             model.caption(other)
@@ -92,6 +108,12 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
         translator.translate(["a", 3])
     with pytest.raises(TypeError, match="`texts` is a int"):
         translator.translate(3)
+    for call, named in (
+        (lambda: translator.translate("a", prefix=3), "prefix"), (lambda: translator.look(3), "text"),
+        (lambda: translator.look("a", target=3), "target"), (lambda: translator.generate(3), "prompt"),
+    ):
+        with pytest.raises(TypeError, match=f"`{named}` is a int, expected a text"):
+            call()
     for beam in (-1, 0, 2000):
         with pytest.raises(ValueError, match="beam"):
             translator.translate("a", beam=beam)
@@ -261,8 +283,33 @@ def test_language_models_write_on_as_transformers(folder):
         model.generate("w3", stop="w")
     with pytest.raises(ValueError, match="context"):
         model.generate("w1 " * 40)
-    with pytest.raises(TypeError, match="max_tokens"):
-        model.generate("w3", max_tokens=-1)
+    for bad in ({"max_tokens": -1}, {"max_tokens": 2**70}, {"top_k": -1}, {"seed": -1}, {"seed": 2**64}):
+        (name,) = bad
+        with pytest.raises(ValueError, match=f"`{name}` is -?[0-9]+, expected 0 to"):
+            model.generate("w3", **bad)
+    for bad, expected in (({"max_tokens": 1.5}, "float, expected a whole number"), ({"temperature": "a"}, "str, expected a number"), ({"min_p": [0.1]}, "list, expected a number")):
+        (name,) = bad
+        with pytest.raises(TypeError, match=f"`{name}` is a {expected}"):
+            model.generate("w3", **bad)
+
+
+def test_a_models_own_settings_of_writing_are_obeyed(folder, tmp_path):
+    model = regard.load(folder)
+    likeliest = model.generate("w3 w7", max_tokens=8, temperature=0, repetition_penalty=3.0).text
+    shutil.copytree(folder, tmp_path / "own")
+    settings = {"do_sample": True, "temperature": 1.5, "top_k": 1, "repetition_penalty": 3.0, "typical_p": 0.5}
+    (tmp_path / "own" / "generation_config.json").write_text(json.dumps(settings))
+    own = regard.load(tmp_path / "own")
+    with pytest.warns(UserWarning, match="typical_p of the files of .* are not obeyed") as told:
+        drawn = [own.generate("w3 w7", max_tokens=8, seed=seed).text for seed in range(3)]
+    assert drawn == [likeliest] * 3
+    assert all(one.filename == __file__ for one in told)
+    with pytest.warns(UserWarning, match="typical_p"):
+        given = own.generate("w3 w7", max_tokens=8, seed=5, temperature=0.8, top_k=40, top_p=0.95, min_p=0.0, repetition_penalty=1.0)
+    assert given == model.generate("w3 w7", max_tokens=8, seed=5)
+    (tmp_path / "own" / "generation_config.json").write_text('{"do_sample": true, "temperature": -1}')
+    with pytest.raises(ValueError, match="temperature"):
+        own.generate("w3")
 
 
 def test_language_models_are_looked_at_as_recorded(folder):

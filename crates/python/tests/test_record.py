@@ -197,7 +197,7 @@ def test_a_model_is_recorded_twice_and_others_are_not():
             copied(ids)
         for a, b in zip(one.maps, two.maps, strict=True):
             np.testing.assert_array_equal(a.weights(), b.weights())
-        assert [len(x) for x in one._ids.values()] == [1, 0]
+        assert [[x.tolist() for x in layer._ids] for layer in one.maps] == [[ids.tolist()]] * 2
         copied(ids)
         recorder = regard.record(model)
         model.add_module("more", small("llama"))
@@ -461,8 +461,9 @@ def test_wrong_arguments_are_named():
     for named in ({"layers": 1}, {"rows": -1}, {"heads": 1}, {"heads": [0.5]}, {"layers": "12"}):
         with pytest.raises(TypeError, match=f"`{next(iter(named))}`"):
             regard.record(model, **named)
-    with pytest.raises(ValueError, match="`layers`"):
-        regard.record(model, layers=[-1])
+    for named in ({"layers": [-1]}, {"heads": [0, -1]}):
+        with pytest.raises(ValueError, match=f"`{next(iter(named))}` is .*, expected numbers that count from 0"):
+            regard.record(model, **named)
     with pytest.raises(ValueError, match="`heads`"):
         regard.record(model, heads=[])
     with pytest.raises(TypeError, match="`model` is a str"):
@@ -484,6 +485,12 @@ def test_layers_are_chosen_and_missing_ones_named():
         seen.weights(0)
     with pytest.raises(IndexError, match="batch of 2"):
         seen.weights(1, batch=5)
+    # The texts of a source are known without its layers.
+    two, arguments = small("t5", num_decoder_layers=3).eval(), inputs("t5")
+    with regard.record(two, layers=[2]) as last:
+        two(**arguments)
+    assert [one.kind for one in last.maps] == ["decoder.self", "decoder.cross"]
+    assert last.trace().map(1)["keys"] == [str(int(i)) for i in arguments["input_ids"][0]]
     with regard.record(model) as seen:
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
@@ -500,6 +507,13 @@ def test_heads_are_chosen(kind):
         model(**arguments)
     for one, other in zip(seen.maps, some.maps):
         np.testing.assert_allclose(other.weights(), one.weights()[[3, 1]], atol=1e-6)
+    # Where they are shown, they keep their numbers.
+    trace, of_one = some.trace(), some.maps[0]
+    assert len(trace) == 2 * len(some.maps)
+    for at, head in enumerate((4, 2)):
+        shown = trace.map(at)
+        assert (shown["name"], shown["layer"], shown["heads"]) == (f"{of_one.kind}, head {head}", 0, 1)
+        np.testing.assert_array_equal(shown["weights"][0], of_one.weights()[at])
     with pytest.raises(IndexError), regard.record(model, heads=[7]):
         model(**arguments)
 
@@ -526,6 +540,45 @@ def test_pages_files_and_words(tmp_path):
     cross = next(i for i in range(len(back)) if back.map(i)["name"] == "decoder.cross")
     assert back.map(cross)["keys"] == [str(int(i)) for i in arguments["input_ids"][0]]
     assert back.map(cross)["queries"] == [str(int(i)) for i in arguments["decoder_input_ids"][0]]
+
+
+class Towers(torch.nn.Module):
+    """Reads a text and looks at an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.image = Twice(1), Twice(1)
+
+    def forward(self, ids, patches):
+        self.text(torch.randn(len(ids), 1, ids.shape[1], 4))
+        self.image(torch.randn(len(ids), 1, patches, 4))
+
+
+def test_what_looks_at_no_tokens_has_none():
+    model, ids = Towers(), torch.arange(40, 60)[None]
+    places = [str(at) for at in range(20)]
+    for calls in ([(20, 17)], [(4, 7), (6, 3), (1, 3)], [(1, 3)] * 5):
+        with regard.record(model) as seen:
+            for length, patches in calls:
+                model(ids[:, -length:], patches)
+        trace, (length, patches) = seen.trace(), calls[-1]
+        assert trace.map(0)["keys"] == trace.map(0)["queries"] == [str(int(i)) for i in ids[0, -length:]]
+        assert trace.map(1)["keys"] == trace.map(1)["queries"] == places[:patches]
+    with regard.record(model) as seen:
+        model(ids, 17)
+        model.text(torch.randn(1, 1, 20, 4))
+    assert seen.trace().map(0)["keys"] == places  # Called by itself: nobody knows of what.
+
+
+def test_texts_of_several_calls_are_those_of_the_last():
+    model = small("llama").eval()
+    ids = inputs("llama")["input_ids"][:1]
+    for options in ({}, {"use_cache": False}):
+        with regard.record(model) as seen:
+            model.generate(ids[:, :5], **GENERATED, **options)
+            written = model.generate(ids, **GENERATED, **options)
+        shown = seen.trace().map(1)
+        assert shown["keys"] == shown["queries"] == [str(int(i)) for i in written[0, :-1]]
 
 
 def test_a_notebook_shows_the_page(monkeypatch):
@@ -605,6 +658,20 @@ def test_long_traces_keep_queries_and_keys(kind, tmp_path):
         np.testing.assert_allclose(found, one.weights(batch=1), atol=3e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_masks_of_half_precision_are_kept_long(dtype, tmp_path):
+    torch.manual_seed(0)
+    model = small("llama", attn_implementation="eager").to(dtype).eval()
+    arguments = inputs("llama")
+    with torch.no_grad(), regard.record(model) as seen:
+        model(**arguments)
+    seen.save(tmp_path / "long.safetensors", long=True)
+    assert seen.maps[0]._long(0)[2]["causal"]
+    # What a mask hides has no weight, and no query of the padding has any.
+    weights = seen.weights(0, batch=1)
+    assert not weights[:, :, :3].any() and not weights[:, :3].any()
+
+
 def test_generated_texts_are_kept_long(tmp_path):
     model = small("llama").eval()
     with regard.record(model) as seen:
@@ -670,7 +737,11 @@ class Twice(torch.nn.Module):
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_recorders_that_end_in_any_order_leave_pytorch_as_it_was(threads):
-    plain, fast = torch.nn.functional.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled()
+    changed = [
+        (torch.nn.functional, "scaled_dot_product_attention"), (torch.nn.MultiheadAttention, "forward"), (torch, "_native_multi_head_attention"),
+        (torch, "_transformer_encoder_layer_fwd"), (torch.nn.modules.module, "_global_forward_hooks"), (torch.nn.modules.module, "_global_forward_pre_hooks"),
+    ]
+    plain = [copy.copy(getattr(*one)) for one in changed]
     one, other = Twice(1), Twice(1)
     first, second = regard.record(one), regard.record(other)
 
@@ -687,8 +758,7 @@ def test_recorders_that_end_in_any_order_leave_pytorch_as_it_was(threads):
     run(first.__exit__)
     other(torch.randn(1, 1, 3, 4))
     run(second.__exit__)
-    assert torch.nn.functional.scaled_dot_product_attention is plain
-    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert [getattr(*one) for one in changed] == plain
     assert (len(first.maps), len(second.maps)) == (0, 1)
 
 
@@ -744,6 +814,122 @@ def test_recorders_of_several_threads_keep_their_own():
 
     found = side_by_side(lambda: recorded(5), lambda: recorded(6))
     assert [[one.shape for one in seen.maps] for seen in found] == [[(1, 2, 5, 5)], [(1, 2, 6, 6)]]
+
+
+def encoder(times=2, **more):
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, **more)
+    return torch.nn.TransformerEncoder(layer, times, enable_nested_tensor=not more.get("norm_first", False)).eval()
+
+
+PADDING = torch.tensor([[False] * 6, [False] * 4 + [True] * 2])
+
+LATER = torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+FAST = {
+    "alone": ({}, {}), "padded": ({}, {"src_key_padding_mask": PADDING}), "causal": ({}, {"mask": LATER}),
+    "both": ({"norm_first": True}, {"mask": LATER, "src_key_padding_mask": PADDING}),
+}
+
+
+@pytest.mark.parametrize(("more", "given"), FAST.values(), ids=FAST)
+def test_the_fast_path_of_pytorch_is_recorded_and_stays(more, given):
+    torch.manual_seed(0)
+    model, x = encoder(**more), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        plain = model(x, **given)
+        with regard.record(model) as seen:
+            assert torch.equal(plain, model(x, **given))
+        with regard.record(model.layers[1].self_attn) as part:
+            assert torch.equal(plain, model(x, **given))
+    np.testing.assert_array_equal(part.weights(0), seen.weights(1))
+    with regard.record(model) as steps:
+        model(x, **given)
+    assert [one.kind for one in seen.maps] == [one.kind for one in steps.maps]
+    # What the modules compute in steps, where the fast path is off.
+    expected = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.MultiheadAttention):
+            def kept(layer, arguments, named, name=name):
+                expected[name] = layer.forward(*arguments, **{**named, "need_weights": True, "average_attn_weights": False})[1].detach()
+
+            layer.register_forward_pre_hook(kept, with_kwargs=True)
+    with torch.enable_grad():
+        model(x, **given)
+    assert [one.name for one in seen.maps] == list(expected) == ["layers.0.self_attn", "layers.1.self_attn"]
+    for one in seen.maps:
+        for batch, real in ((0, 6), (1, 4 if "src_key_padding_mask" in given else 6)):
+            np.testing.assert_allclose(one.weights(batch=batch)[:, :real], expected[one.name][batch, :, :real].numpy(), atol=2e-6)
+    if given.keys() == {"src_key_padding_mask"}:
+        # Padding is left out of the computation, so that it attends to nothing.
+        assert (plain[1, 4:] == 0).all() and (seen.weights(1, batch=1)[:, 4:] == 0).all()
+
+
+def test_parts_on_the_fast_path_are_recorded_and_stay():
+    torch.manual_seed(0)
+    layer, x = encoder().layers[0], torch.randn(2, 6, 32)
+    attention = layer.self_attn
+    runs = [(layer, lambda: layer(x)), *((attention, partial(attention, x, x, x, need_weights=wanted)) for wanted in (True, False))]
+    for model, run in runs:
+        with torch.no_grad():
+            plain = run()
+            with regard.record(model) as seen:
+                found = run()
+        torch.testing.assert_close(found, plain, rtol=0, atol=0)
+        (one,) = seen.maps
+        np.testing.assert_allclose(one.weights().mean(0), attention(x, x, x)[1][0].detach().numpy(), atol=1e-6)
+    # In any layout: texts of 6 and of 3 tokens.
+    texts = torch.nested.nested_tensor([x[0], x[1, :3]])
+    with torch.no_grad():
+        plain = layer(texts).to_padded_tensor(0.0)
+        with regard.record(layer) as seen:
+            assert torch.equal(plain, layer(texts).to_padded_tensor(0.0))
+    assert not seen.weights(0, batch=1)[:, 3:].any()
+
+
+def test_recording_one_model_leaves_the_fast_path_of_others():
+    torch.manual_seed(0)
+    other, x = encoder(), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        plain = other(x, src_key_padding_mask=PADDING)
+        with regard.record(Twice(1)) as seen:
+            assert torch.backends.mha.get_fastpath_enabled()
+            assert torch.equal(plain, other(x, src_key_padding_mask=PADDING))
+    assert not seen.maps
+
+
+class Projected(torch.nn.Module):
+    """Attends to projections."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        query, key, value = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in (self.query(x), self.key(x), x))
+        return torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+
+
+def test_compiled_models_compute_the_same_when_they_are_recorded():
+    """torch.compile reads the hooks of a recorder: it must not take a layer for another."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(Projected(), Projected()), torch.randn(2, 6, 32)
+    with torch.no_grad():
+        plain, compiled = model(x), torch.compile(model, backend="eager")
+        with regard.record(model):
+            torch.testing.assert_close(compiled(x), plain)
+
+
+def test_texts_of_two_lengths_are_recorded_where_padding_is_left_out():
+    torch.manual_seed(0)
+    model, x = encoder(1), torch.randn(2, 6, 32)
+    padding = torch.tensor([[False] * 3 + [True] * 3, [False] * 5 + [True]])
+    with torch.no_grad(), regard.record(model) as seen:
+        model(x, src_key_padding_mask=padding)
+    assert seen.maps[0].shape == (2, 4, 5, 5)
+    for batch, length in enumerate((3, 5)):
+        weights = seen.weights(0, batch=batch)
+        np.testing.assert_allclose(weights[:, :length, :length].sum(-1), 1, atol=1e-5)
+        assert not weights[:, length:].any() and not weights[:, :, length:].any()
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "t5", "vit", "plain"])
@@ -858,7 +1044,7 @@ def test_plain_modules_are_recorded(padded):
         output, weights = model(x, padding)
         with regard.record(model) as seen:
             again, _ = model(x, padding)
-    torch.testing.assert_close(output, again)
+    assert torch.equal(output, again)
     by_name = {one.name: one for one in seen.maps}
     assert set(by_name) == {"layer.self_attn", "last"}
     for batch in range(2):

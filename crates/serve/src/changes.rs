@@ -59,6 +59,11 @@ enum Other {
 }
 
 impl Changes {
+    /// Whether no head is changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Refuses what no look needs, before anything is computed.
     ///
     /// # Errors

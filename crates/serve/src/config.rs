@@ -25,7 +25,7 @@ pub struct Config {
     pub token: Option<String>,
     /// How long a request waits for the model; after that it is answered 503 and the model goes on. Default 30 s.
     pub look_timeout: Duration,
-    /// How many inputs may wait for the model; further ones are answered 503. Default 8.
+    /// How many inputs may wait for the model; further ones are answered 503. At most 65,536. Default 8.
     pub queue: usize,
     /// The largest body of a request, in bytes. Default 16 MiB.
     pub max_body: usize,
@@ -38,7 +38,8 @@ pub struct Config {
     /// How many connections there are at a time; further ones wait. At least 1. Default 128.
     pub connections: usize,
     /// How long a connection may stand still: beyond the time that the model has, it must send or take 16 KiB, a whole request or the
-    /// beginning of an answer in it, or it is closed. Default 30 s.
+    /// beginning of an answer in it, or it is closed. A view that is not there after three quarters of both together is answered 503. Both
+    /// together are at most a year. Default 30 s.
     pub patience: Duration,
 }
 

@@ -82,6 +82,8 @@ pub struct Entry {
     overviews: [OnceLock<Vec<MapOverview>>; 4],
     /// Held by who computes an overview, so that others who want it take no thread meanwhile.
     pub turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held by who waits for its gradients: views that need no model do not wait for it.
+    pub gradient_turn: tokio::sync::Mutex<()>,
     /// Gradient times attention of its weights, computed when asked for.
     pub gradients: OnceLock<Gradients>,
     /// Of a long text, queries and keys in place of maps.
@@ -141,6 +143,7 @@ impl Entry {
             words: OnceLock::new(),
             overviews: Default::default(),
             turn: Default::default(),
+            gradient_turn: Default::default(),
             gradients: OnceLock::new(),
             long: None,
             training: None,
@@ -209,6 +212,8 @@ impl Entry {
             id: self.id,
             name: shown(&self.name, LABEL),
             asked: self.asked.is_some(),
+            again: (self.asked.as_ref()).and_then(|asked| Again::of(&asked.input)),
+            changed: (self.asked.as_ref()).is_some_and(|asked| !asked.ablation.heads.is_empty()),
             searched: (self.asked.as_ref()).is_some_and(|asked| !asked.proposals.is_empty()),
             model: shown(&trace.model, LABEL),
             source: shown(&trace.source, 10 * LABEL),
@@ -266,6 +271,9 @@ pub struct Summary {
     id: u64,
     name: String,
     asked: bool,
+    again: Option<Again>,
+    /// Whether heads were changed.
+    changed: bool,
     /// Whether there is a tree of the search.
     searched: bool,
     model: String,
@@ -282,6 +290,31 @@ pub struct Summary {
     /// Whether it is the log of a training.
     training: bool,
     maps: Vec<MapSummary>,
+}
+
+/// What the page fills in to ask for a look of a text again.
+#[derive(Serialize)]
+struct Again {
+    text: String,
+    target: String,
+    write: usize,
+    temperature: f64,
+    seed: u64,
+}
+
+impl Again {
+    /// `None` of an image, which is not sent back, and of a text that is too long for a list.
+    fn of(input: &Input) -> Option<Self> {
+        let short = |text: &str| text.chars().nth(10 * LABEL).is_none();
+        let sent = input.image.is_empty() && !input.text.is_empty();
+        (sent && short(&input.text) && short(&input.target)).then(|| Self {
+            text: input.text.clone(),
+            target: input.target.clone(),
+            write: input.continuation.tokens,
+            temperature: input.continuation.temperature,
+            seed: input.continuation.seed,
+        })
+    }
 }
 
 #[derive(Serialize)]

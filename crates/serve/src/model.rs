@@ -44,7 +44,7 @@ pub trait Model: Send {
     /// What it takes. It must not change.
     fn input(&self) -> InputKind;
 
-    /// Whether [`look`](Self::look) heeds an ablation; if not, the page offers none. It must not change.
+    /// Whether [`look`](Self::look) heeds an ablation; if not, none but the empty one is asked for. It must not change.
     fn changes_heads(&self) -> bool {
         true
     }
@@ -55,7 +55,7 @@ pub trait Model: Send {
     /// A sentence for the person at the page: what is wrong with the input, and what to do.
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String>;
 
-    /// Whether [`look`](Self::look) heeds an input's [`Continuation`]; if not, the page asks for none. It must not change.
+    /// Whether [`look`](Self::look) heeds an input's [`Continuation`]; if not, none is asked for. It must not change.
     fn continues(&self) -> bool {
         false
     }
@@ -145,6 +145,16 @@ pub enum InputKind {
 }
 
 impl InputKind {
+    /// Whether a text belongs to the input.
+    pub fn has_text(self) -> bool {
+        self != Self::Image
+    }
+
+    /// Whether a target belongs to the input.
+    pub fn has_target(self) -> bool {
+        self == Self::SourceAndTarget
+    }
+
     /// Whether an image belongs to the input.
     pub fn has_image(self) -> bool {
         matches!(
@@ -284,7 +294,7 @@ pub struct Cut {
 /// Something that the model could have answered.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alternative {
-    /// The class, the next token, the answer.
+    /// The class, the next token, the answer. Alternatives of one text count together.
     pub text: String,
     /// Its probability, 0 to 1.
     pub probability: f64,

@@ -4,15 +4,24 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::DefaultBodyLimit;
-use axum::{Router, middleware};
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{Config, Contents, ServeError, api, connections, entries, guard, worker};
 
 /// How long requests may go on after the server was told to stop.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The most inputs that wait: each has a place from the beginning on.
+const MOST_WAITING: usize = 1 << 16;
+
+/// Longer than any server runs, and within what clocks can add.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// A server that has started.
 #[derive(Clone, Debug)]
@@ -54,7 +63,8 @@ pub fn serve(
     } = contents;
     let entries = entries::Entries::new(traces, config.kept_looks, config.kept_bytes);
     let entries = Arc::new(entries);
-    let worker = model.map(|model| worker::Worker::start(model, config.queue, config.look_timeout));
+    let queue = config.queue.min(MOST_WAITING);
+    let worker = model.map(|model| worker::Worker::start(model, queue, config.look_timeout));
     let worker = worker.transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -101,9 +111,11 @@ pub fn serve(
         };
         // While the model is at work, nothing moves.
         let patience = config.look_timeout.saturating_add(config.patience);
-        let listener = connections::Limited::new(listener, config.connections.max(1), patience);
-        let serving =
-            axum::serve(listener, guarded(app, config.max_body)).with_graceful_shutdown(signal);
+        let patience = patience.min(LONGEST);
+        let places = config.connections.clamp(1, Semaphore::MAX_PERMITS);
+        let listener = connections::Limited::new(listener, places, patience);
+        let router = guarded(app, config.max_body, patience / 4 * 3);
+        let serving = axum::serve(listener, router).with_graceful_shutdown(signal);
         tokio::select! {
             served = serving => served.map_err(ServeError::from),
             () = async { let _ = ended.await; tokio::time::sleep(GRACE).await; } => Ok(()),
@@ -114,11 +126,25 @@ pub fn serve(
     served
 }
 
-/// The routes, for those who may ask.
-fn guarded(app: Arc<api::App>, max_body: usize) -> Router {
+/// The routes, for those who may ask; views have so long.
+fn guarded(app: Arc<api::App>, max_body: usize, longest: Duration) -> Router {
     api::routes()
         .merge(api::files())
-        .layer(middleware::from_fn_with_state(app.clone(), guard::guard))
+        .layer(from_fn_with_state(longest, in_time))
+        .layer(from_fn_with_state(app.clone(), guard::guard))
         .layer(DefaultBodyLimit::max(max_body))
         .with_state(app)
+}
+
+/// Answers for a view that takes long, before its connection ends without a word: what was begun goes on.
+async fn in_time(State(longest): State<Duration>, request: Request, next: Next) -> Response {
+    // A body may take its time, and the model has a limit of its own.
+    if request.method() == Method::POST {
+        return next.run(request).await;
+    }
+    let answer = tokio::time::timeout(longest, next.run(request)).await;
+    answer.unwrap_or_else(|_| {
+        let sentence = "this view takes long and is still computed: ask again in a moment";
+        api::Refusal(StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned()).into_response()
+    })
 }

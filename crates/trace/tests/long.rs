@@ -251,6 +251,8 @@ fn what_cannot_be_kept_is_refused_by_name() {
         LongMap::new(0, vec![0], vec![usize::MAX], 4),
         LongMap::new(0, vec![0], vec![0], 0),
         LongMap::new(0, vec![0], vec![0], 257),
+        LongMap::new(u32::MAX as usize, vec![0], vec![0], 4),
+        LongMap::new(0, vec![u32::MAX as usize], vec![0], 4),
         LongMap::new(0, vec![0], vec![0], 4).between(Kind::Cross, [1, 0]),
     ] {
         assert!(matches!(create(map), Err(TraceError::Description { .. })));

@@ -13,6 +13,7 @@ use regard_models::{
     gradient::{WeightGradients, followable, log_probability, of_maps},
     image::{Captioner, CaptionerSizes},
     recurrent::index,
+    text::Piece,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::{AttentionMap, Kind, Trace};
@@ -377,8 +378,9 @@ impl ImageCaptioner {
         let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
         if let Some(weights) = weights {
             let of_caption = weights.len() / ids.len().max(1);
-            for ((i, phrase), weights) in pairs().zip(weights.chunks_exact(of_caption.max(1))) {
-                let [pixels, boxes] = self.looks(&examples[i], phrase, weights)?;
+            let weights = weights.chunks_exact(of_caption.max(1));
+            for (((i, phrase), ids), weights) in pairs().zip(&ids).zip(weights) {
+                let [pixels, boxes] = self.looks(&examples[i], phrase, ids, weights)?;
                 looking = looking.with(pixels);
                 looking_at_boxes = looking_at_boxes.with(boxes);
             }
@@ -402,20 +404,28 @@ impl ImageCaptioner {
         })
     }
 
-    /// The looks of one caption at the pixels and at the boxes of the objects that its words speak of; `weights [time, regions]`.
+    /// The looks of one caption, whose tokens are `ids`, at the pixels and at the boxes of the objects that its words speak of; `weights
+    /// [time, regions]`. Weights that are no finite numbers are no look: the loss tells of them.
     fn looks(
         &self,
         example: &Example,
         phrase: &regard_images::data::Phrase,
+        ids: &[u32],
         weights: &[f32],
     ) -> Result<[Looking; 2], TrainError> {
         let size = self.description.preparation.size;
         let grid = self.model.grid();
         let [mut pixels, mut boxes] = [Looking::default(); 2];
+        let pieces = self.description.tokenizers.target().pieces(ids)?;
         let words = phrase.words.iter();
-        for (word, weights) in words.zip(weights.chunks_exact(grid[0] * grid[1])) {
+        for (word, token) in words.zip(first_tokens(&pieces, phrase.words.len())) {
             let object = word.object.and_then(|object| example.objects.get(object));
             let Some(object) = object else { continue };
+            let regions = grid[0] * grid[1];
+            let weights = &weights[token * regions..][..regions];
+            if !weights.iter().all(|weight| weight.is_finite()) {
+                continue;
+            }
             if let Some(region) = &object.region {
                 let mask = region.mask(size[0], size[1])?;
                 pixels.add(weights, &CellMask::new(size, mask.iter(), grid)?)?;
@@ -425,6 +435,16 @@ impl ImageCaptioner {
             boxes.add(weights, &CellMask::new(size, within, grid)?)?;
         }
         Ok([pixels, boxes])
+    }
+}
+
+/// The place of the first token of each of so many `words`; none where the tokens make other words.
+fn first_tokens(pieces: &[Piece], words: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..pieces.len()).collect();
+    places.dedup_by_key(|place| pieces[*place].word);
+    match places.len() == words {
+        true => places,
+        false => vec![],
     }
 }
 
@@ -449,4 +469,29 @@ pub enum CaptionError {
     /// The tokenizer failed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::SubwordTokenizer;
+
+    #[test]
+    fn a_word_of_several_tokens_has_the_look_of_the_first() {
+        let known = ["a red a red a left a left"; 4];
+        let parts = SubwordTokenizer::learn(known.iter(), 300, true).unwrap();
+        let words = SubwordTokenizer::learn_words(["a triangle left"].iter(), true).unwrap();
+        let of = |tokenizer: &SubwordTokenizer| {
+            let ids = tokenizer.encode("a triangle left").unwrap();
+            tokenizer.pieces(&ids).unwrap()
+        };
+        assert_eq!(first_tokens(&of(&words), 3), [0, 1, 2]);
+        let pieces = of(&parts);
+        assert!(pieces.len() > 4, "{pieces:?}");
+        let first = first_tokens(&pieces, 3);
+        assert_eq!(first[..2], [0, 1]);
+        assert!(pieces[first[2]].text.starts_with('l'), "{pieces:?}");
+        assert!(first_tokens(&pieces, 2).is_empty());
+        assert!(first_tokens(&[], 0).is_empty());
+    }
 }

@@ -11,8 +11,8 @@ use regard_models::{
     gradient::{GradientError, WeightGradients, followable, log_probability, of_maps},
     image::{ImageLook, ImageMap, MapWeights, ResNetConfig, VisionTransformerConfig},
     pretrained::{
-        self, ClassScores, Folder, ImageModel, ImagePreparation, Pooling, PretrainedError,
-        TextEncoder, Tokenizer,
+        self, ClassScores, Folder, ImageModel, ImagePreparation, PretrainedError, TextEncoder,
+        Tokenizer,
     },
 };
 use regard_nn::{
@@ -421,7 +421,7 @@ impl ImageClassifier {
     /// the scale that the model has learned. The weights that read the texts are kept in `storage`, or as they are stored.
     ///
     /// # Errors
-    /// [`PretrainedError`], also without labels, and for a text that is too long.
+    /// [`PretrainedError`], also without labels, and for a text that is too long or has no tokens.
     pub fn zero_shot(
         folder: &Folder,
         labels: Vec<String>,
@@ -429,18 +429,18 @@ impl ImageClassifier {
         storage: Option<Storage>,
         device: &Device,
     ) -> Result<Self, PretrainedError> {
+        let refused = |problem: String| PretrainedError::Malformed {
+            path: folder.path().to_owned(),
+            problem,
+        };
         if labels.is_empty() {
-            return Err(PretrainedError::Malformed {
-                path: folder.path().to_owned(),
-                problem: "its classes are texts, and none is given; expected at least one label"
-                    .to_owned(),
-            });
+            let problem = "its classes are texts, and none is given; expected at least one label";
+            return Err(refused(problem.to_owned()));
         }
         let images = ImageEncoder::pretrained(folder, device)?;
         let texts = TextEncoder::open(folder, storage)?;
         let tokenizer = Tokenizer::open(folder.path())?;
         tokenizer.expect_most_rows(texts.vocabulary())?;
-        let pooling = Pooling::open(folder.path())?;
         let mut vectors = vec![];
         for labels in labels.chunks(TEXTS_AT_ONCE) {
             let encode = |label: &String| tokenizer.encode(&prompt.replace("{}", label), true);
@@ -451,8 +451,15 @@ impl ImageClassifier {
             });
             let states = texts.states(&inputs.collect::<Vec<_>>(), None);
             let states = states.map_err(PretrainedError::Input)?;
-            let read = encoded.iter().zip(&states);
-            vectors.extend(read.map(|(text, states)| pooling.vector(&texts, &text.ids, states)));
+            for ((label, text), states) in labels.iter().zip(&encoded).zip(&states) {
+                // The model's own, in the space of the images: files of sentence-transformers have no say in it.
+                let mut vector = texts.vector(&text.ids, states).ok_or_else(|| {
+                    let found = format!("the text of label {label:?} has no tokens");
+                    refused(format!("{found}; expected at least one"))
+                })?;
+                pretrained::normalize(&mut vector);
+                vectors.push(vector);
+            }
         }
         Ok(images.classifier(labels, &vectors))
     }

@@ -35,6 +35,11 @@ impl ImageEncoder {
         &self.network.description().preparation
     }
 
+    /// How many numbers a vector has.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// What the cosine of an image and a text is multiplied with to be a score.
     pub fn scale(&self) -> f32 {
         self.scale

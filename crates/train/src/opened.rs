@@ -59,7 +59,7 @@ pub enum OpenedError {
     },
     /// More weights were asked for than fit in memory.
     #[error(
-        "{numbers} weights were asked for, at most {most} are kept; choose some by --layer, --head or --query of `regard look`"
+        "{numbers} weights were asked for, at most {most} are kept; give a shorter text, or choose some by --layer, --head or --query of `regard look`, of a model whose attention has a kernel"
     )]
     TooManyWeights {
         /// How many.
@@ -140,6 +140,25 @@ impl TextModel {
             Self::Plain(model) => model.attends(),
             _ => true,
         }
+    }
+
+    /// Refuses a look at more weights than fit in memory. Without packed blocks all are computed, whichever of them are wanted.
+    ///
+    /// # Errors
+    /// [`OpenedError::TooManyWeights`].
+    pub fn expect_room(&self, look: &Look) -> Result<(), OpenedError> {
+        if let Some(stack) = self.stack() {
+            return expect_room(look, stack.blocks().len(), stack.sizes().heads);
+        }
+        // Only a look says how many heads there are.
+        let token = Encoding {
+            ids: vec![0],
+            ..Encoding::default()
+        };
+        let mut first = Look::new(1);
+        self.look(&token, &mut first)?;
+        let heads: usize = first.maps().map(|seen| seen.heads).sum();
+        expect_room(&Look::new(look.length), 1, heads)
     }
 
     /// Reads a text and gives its weights to `look`.
@@ -348,9 +367,7 @@ impl Opened {
         encoded: &Encoding,
     ) -> Result<Trace, OpenedError> {
         let mut look = Look::new(encoded.ids.len());
-        if let Some(stack) = model.stack() {
-            expect_room(&look, stack.blocks().len(), stack.sizes().heads)?;
-        }
+        model.expect_room(&look)?;
         model.look(encoded, &mut look)?;
         self.trace(text, &encoded.ids, look)
     }

@@ -16,9 +16,9 @@ use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
 use crate::{
     Translated,
     corpus::CorpusError,
-    opened::{MOST_WEIGHTS, Opened, OpenedError, axis, map_of},
+    opened::{Opened, OpenedError, axis, map_of},
     recipe::{LongSource, MaxLength, Translation as Settings},
-    translator::{LineError, Translation, beam_config},
+    translator::{LineError, Translation, beam_config, expect_room},
 };
 
 /// The widest beam: a wider one gains nothing and takes memory.
@@ -332,33 +332,9 @@ impl TextToText {
         wanted: &Wanted,
     ) -> Result<Vec<AttentionMap>, LineError> {
         let inputs = self.inputs(written);
-        let [encoder, decoder] = self.stacks();
-        let looks = |kind| wanted.kind.is_none_or(|one| one == kind);
-        let look = |stack: &Stack, length: usize| {
-            let mut look = Look::new(length);
-            (look.layer, look.head) = (wanted.layer, wanted.head);
-            look.query = wanted.query.map(|query| match query {
-                Query::At(position) => position,
-                Query::Last => length - 1,
-            });
-            let there = |one: Option<usize>, count| one.is_none_or(|one| one < count);
-            look.own = there(look.head, stack.sizes().heads) && there(look.query, length);
-            look
-        };
-        let mut of_source = look(encoder, source.len());
-        let mut of_target = look(decoder, written.len());
-        of_target.source = (of_target.own && looks(Kind::Cross)).then_some(source.len());
-        of_target.own &= looks(Kind::DecoderSelf);
-        of_source.own &= looks(Kind::EncoderSelf);
-        let numbers = [(&of_source, encoder), (&of_target, decoder)]
-            .map(|(look, stack)| look.numbers(stack.blocks().len(), stack.sizes().heads));
-        let numbers = numbers[0].saturating_add(numbers[1]);
-        if numbers > MOST_WEIGHTS {
-            return Err(LineError::TooManyWeights {
-                numbers,
-                most: MOST_WEIGHTS,
-            });
-        }
+        let ([mut of_source, mut of_target], numbers) =
+            self.looks([source.len(), written.len()], wanted);
+        expect_room(numbers)?;
         self.observe(source, &inputs, &mut of_source, &mut of_target)?;
 
         let [read, inputs, written] = self.texts(source, written)?;
@@ -389,6 +365,32 @@ impl TextToText {
             maps.push(map_of(kind, &read, &read, source_query, wanted.head, seen)?);
         }
         Ok(maps)
+    }
+
+    /// What is looked at while a source is read and a target written, of these lengths, and how many weights that gives.
+    fn looks(&self, [source, written]: [usize; 2], wanted: &Wanted) -> ([Look; 2], usize) {
+        let [encoder, decoder] = self.stacks();
+        let looks = |kind| wanted.kind.is_none_or(|one| one == kind);
+        let look = |stack: &Stack, length: usize| {
+            let mut look = Look::new(length);
+            (look.layer, look.head) = (wanted.layer, wanted.head);
+            look.query = wanted.query.map(|query| match query {
+                Query::At(position) => position,
+                Query::Last => length - 1,
+            });
+            let there = |one: Option<usize>, count| one.is_none_or(|one| one < count);
+            look.own = there(look.head, stack.sizes().heads) && there(look.query, length);
+            look
+        };
+        let mut of_source = look(encoder, source);
+        let mut of_target = look(decoder, written);
+        of_target.source = (of_target.own && looks(Kind::Cross)).then_some(source);
+        of_target.own &= looks(Kind::DecoderSelf);
+        of_source.own &= looks(Kind::EncoderSelf);
+        let numbers = [(&of_source, encoder), (&of_target, decoder)]
+            .map(|(look, stack)| look.numbers(stack.blocks().len(), stack.sizes().heads));
+        let numbers = numbers[0].saturating_add(numbers[1]);
+        ([of_source, of_target], numbers)
     }
 
     /// What the decoder reads while it writes `written`: the token that starts a text, and then each that it wrote before.
@@ -440,7 +442,7 @@ impl TextToText {
     /// The hypotheses for a text, best first, and the tree of their search by `settings` with the `listed` likeliest proposals of each step.
     ///
     /// # Errors
-    /// A text that the model cannot read.
+    /// A text that the model cannot read; [`LineError::TooManyWeights`] if the maps of all hypotheses do not fit in memory.
     pub fn search_tree(
         &self,
         text: &str,
@@ -448,6 +450,13 @@ impl TextToText {
         listed: usize,
     ) -> Result<(Vec<Translation>, SearchTree), LineError> {
         let (source, found, tree) = self.searched(text, settings, listed)?;
+        if !source.is_empty() {
+            let numbers = found.iter().map(|one| {
+                let lengths = [source.len(), one.with_end().len()];
+                self.looks(lengths, &Wanted::default()).1
+            });
+            expect_room(numbers.fold(0, usize::saturating_add))?;
+        }
         let found = found.iter().enumerate();
         let found = found.map(|(rank, one)| self.translation(text, &source, one, rank, true));
         Ok((found.collect::<Result<_, _>>()?, tree))

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
+    opened::MOST_WEIGHTS,
     ranks::{Ranks, RanksError},
     recipe::{LongSource, Model, Translation as Settings},
     tasks::Describe,
@@ -128,7 +129,7 @@ pub enum LineError {
     Pretrained(#[from] PretrainedError),
     /// More weights were asked for than fit in memory.
     #[error(
-        "a line and its translation have {numbers} weights, at most {most} are kept; expected a shorter line"
+        "a line and its translations have {numbers} weights, at most {most} are kept; expected a shorter line or a smaller beam"
     )]
     TooManyWeights {
         /// How many.
@@ -446,7 +447,7 @@ impl Translator {
     /// are the translations. The texts of its tokens are given by [`Translator::token`].
     ///
     /// # Errors
-    /// As for [`Translator::translate`].
+    /// As for [`Translator::translate`]; [`LineError::TooManyWeights`] if the maps of all of them do not fit in memory.
     pub fn search_tree(
         &self,
         line: &str,
@@ -458,6 +459,9 @@ impl Translator {
         let source = &limited[0].ids;
         let beam = beam_config(settings);
         let (found, tree) = (self.model).search_tree(source, &beam, &self.device, listed);
+        if self.looking && !source.is_empty() {
+            expect_room(self.numbers(source, &found))?;
+        }
         let found = found.into_iter().enumerate();
         let translations =
             found.map(|(rank, one)| self.translation(line, source, one, rank, self.looking));
@@ -566,6 +570,34 @@ impl Translator {
         }
     }
 
+    /// How many weights the maps of all these hypotheses have.
+    fn numbers(&self, source: &[u32], found: &[Hypothesis]) -> usize {
+        let model = self.model.model();
+        let vocabularies = model.vocabularies();
+        // The heads of all layers, from a look at a single token.
+        let reads = SourceBatch::new(&[source[..1].to_vec()], &vocabularies.source, &self.device);
+        let writes = TargetBatch::new(&[vec![]], &vocabularies.target, &self.device);
+        let Some(looks) = model.look(&reads, &writes) else {
+            let weights = found.iter().flat_map(|one| &one.weights);
+            return weights.map(Vec::len).sum();
+        };
+        let [encoder, decoder, cross] =
+            [looks.encoder, looks.decoder, looks.cross].map(|layers| -> usize {
+                let heads = layers.iter().map(|weights| {
+                    let [_, heads, ..] = weights.dims();
+                    heads
+                });
+                heads.sum()
+            });
+        // Both sides have a mark beside their tokens.
+        let read = source.len() + 1;
+        let numbers = found.iter().map(|one| {
+            let written = one.tokens.len() + 1;
+            encoder * read * read + written * (decoder * written + cross * read)
+        });
+        numbers.sum()
+    }
+
     /// The maps of every layer while `source` is read and `hypothesis` written, with all heads; an empty list for a model
     /// whose weights come with the search.
     fn maps(
@@ -670,6 +702,20 @@ pub fn teacher_forced(
     let sum: f64 = scored.iter().map(|(sum, _)| sum).sum();
     let tokens: usize = scored.iter().map(|(_, tokens)| tokens).sum();
     Ok((sum / tokens.max(1) as f64, tokens))
+}
+
+/// Refuses more weights than fit in memory.
+///
+/// # Errors
+/// How many they are.
+pub(crate) fn expect_room(numbers: usize) -> Result<(), LineError> {
+    match numbers <= MOST_WEIGHTS {
+        true => Ok(()),
+        false => Err(LineError::TooManyWeights {
+            numbers,
+            most: MOST_WEIGHTS,
+        }),
+    }
 }
 
 /// The search that `settings` describe.

@@ -330,6 +330,14 @@ fn what_a_captioner_cannot_learn_from_is_refused() {
         ),
         ("[data.scenes]\n[data.images]\ntrain = \"x\"", "data.images"),
         (
+            "[data.scenes]\n[data.vocabulary]\nsize = 300",
+            "data.vocabulary.size: found 300; expected 8000 with [data.scenes]",
+        ),
+        (
+            "[data.scenes]\n[data.filter]\nmax_tokens = 5",
+            "data.filter.max_tokens: found 5; expected 100 with [data.scenes]",
+        ),
+        (
             "[data.scenes]\n[validation]\nmeasure = \"accuracy\"",
             "\"bleu\" or \"loss\"",
         ),
@@ -337,6 +345,30 @@ fn what_a_captioner_cannot_learn_from_is_refused() {
         let error = refused(data);
         assert!(error.contains(expected), "{data}: {error}");
     }
+}
+
+/// A training that diverges before a validation has to stop with its loss, and the last model that was good.
+#[test]
+fn a_captioner_that_computes_no_numbers_is_judged_by_its_loss() {
+    let folder = tempdir().unwrap();
+    let recipe = recipe(SCENES, &["training.steps=1", "data.scenes.valid=1"]);
+    train(&recipe, folder.path(), None, false).unwrap();
+    let device = Device::flex();
+    let opened = Registry::default().open::<Captioning>(folder.path(), &device);
+    let (model, description) = opened.unwrap();
+    let mut arrays = weights::collect(&model);
+    // The units of the attention are 1, and their weighted sum overflows.
+    for (name, number) in [("key.bias", 100.0), ("vector", 3e38)] {
+        let name = format!("attention.score.Additive.{name}");
+        arrays.get_mut(&name).unwrap().values.fill(number);
+    }
+    let model = weights::apply(model, arrays).unwrap();
+    let captioner = ImageCaptioner::new(model, description, &device);
+    let (images, _) = Captioning::part(&recipe, Split::Test).unwrap().unwrap();
+    let judged = captioner.judge(&images, usize::MAX, captioner.settings(), &Alone);
+    let judged = judged.unwrap();
+    assert!(judged.loss.is_nan(), "{}", judged.loss);
+    assert_eq!((judged.captions.len(), judged.looking.looks), (5, 0));
 }
 
 #[test]

@@ -493,3 +493,41 @@ fn gradients_are_those_of_what_the_scores_are() {
         assert!((1.0 / (1.0 + (-logit).exp()) - probability).abs() < 1e-6);
     }
 }
+
+/// What files of sentence-transformers make of texts is for vectors: `CLIPModel` of transformers does not read them.
+#[test]
+fn classes_that_are_texts_have_the_vectors_that_the_model_makes() {
+    let folder = tempdir().unwrap();
+    for entry in fs::read_dir(others("clip")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    let at = |name: &str| folder.path().join(name);
+    let zero_shot = |labels: [&str; 3], prompt: &str| {
+        let (folder, device) = (Folder::open(folder.path()).unwrap(), Device::flex());
+        let labels = labels.map(str::to_owned).to_vec();
+        ImageClassifier::zero_shot(&folder, labels, prompt, None, &device)
+    };
+    let modules = r#"[{"type": "sentence_transformers.models.Transformer", "path": ""}]"#;
+    fs::write(at("modules.json"), modules).unwrap();
+    let settings = r#"{"truncate_dim": 5}"#;
+    fs::write(at("config_sentence_transformers.json"), settings).unwrap();
+    let expected: Value = serde_json::from_slice(&fs::read(at("labels.json")).unwrap()).unwrap();
+    let labels = ["cat", "dog", "12 things"];
+    let classifier = zero_shot(labels, expected["prompt"].as_str().unwrap()).unwrap();
+    let decoding = classifier.description().preparation.decoding();
+    let photo = Image::open(at("photo.png"), &decoding).unwrap();
+    let found = &classifier.classify(&[photo]).unwrap()[0].probabilities;
+    for (label, &probability) in labels.iter().zip(found) {
+        let golden = expected["probabilities"][label].as_f64().unwrap();
+        assert!((f64::from(probability) - golden).abs() < 1e-4, "{label}");
+    }
+
+    // Without marks around it an empty text is nothing.
+    let document = fs::read(at("tokenizer.json")).unwrap();
+    let mut document: Value = serde_json::from_slice(&document).unwrap();
+    document["post_processor"] = Value::Null;
+    fs::write(at("tokenizer.json"), document.to_string()).unwrap();
+    let error = zero_shot(["cat", "", "dog"], "{}").unwrap_err().to_string();
+    assert!(error.contains("label \"\" has no tokens"), "{error}");
+}

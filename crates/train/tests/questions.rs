@@ -379,6 +379,36 @@ fn images_of_another_size_than_the_models_are_refused() {
     );
 }
 
+/// A training that diverges before a validation has to stop with its loss, and the last model that was good.
+#[test]
+fn a_model_that_computes_no_numbers_is_judged_by_its_loss() {
+    let folder = tempdir().unwrap();
+    let recipe = recipe(SCENES, &["training.steps=1"]);
+    train(&recipe, folder.path(), None, false).unwrap();
+    let device = Device::flex();
+    let answerer = Registry::default().question_answerer(folder.path(), &device);
+    let answerer = answerer.unwrap();
+    let mut arrays = weights::collect(answerer.model());
+    let mut changed = 0;
+    for (name, array) in &mut arrays {
+        // The gated units of a look are 1, and their weighted sum overflows.
+        let ends = [("vector", 3e38), ("bias", 100.0)];
+        let number = ends.iter().find(|(end, _)| name.ends_with(end));
+        if let Some((_, number)) = number.filter(|_| name.contains("looks")) {
+            array.values.fill(*number);
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 6, "two looks with two biases each");
+    let model = weights::apply(answerer.model().clone(), arrays).unwrap();
+    let (asked, _) = Asked::read(&recipe, Split::Test).unwrap().unwrap();
+    let judged = asked.judge(answerer.description(), &model, &device, &Alone);
+    let judged = judged.unwrap();
+    assert!(judged.loss.is_nan(), "{}", judged.loss);
+    let all = judged.scores.all;
+    assert_eq!((all.questions, all.looking.looks), (judged.lines.len(), 0));
+}
+
 #[test]
 fn guided_attention_moves_the_last_look_onto_the_objects() {
     let folder = tempdir().unwrap();

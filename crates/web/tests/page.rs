@@ -241,6 +241,29 @@ fn a_model_that_is_not_there_is_named() {
     assert!(said.contains("models/absent.safetensors"), "{said}");
 }
 
+/// Whatever is asked after the worker has failed is answered, too.
+#[test]
+fn a_program_that_is_not_there_is_told() {
+    let Some(folder) = built() else { return };
+    let Some(mut page) = Page::open() else { return };
+    let without = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() && !path.ends_with("regard_web.js") {
+            fs::copy(&path, without.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let address = serve(without.path().to_owned());
+    let url = format!("http://{address}/?model=");
+    page.call("Page.navigate", json!({ "url": url }));
+    page.wait("document.querySelector('#main .alert')");
+    for _ in 0..2 {
+        let said = page.value("import('/common.js').then((page) => page.request('api/explain')).catch((error) => error.message)");
+        let said = said.as_str().unwrap();
+        assert!(said.starts_with("the page's worker failed"), "{said}");
+    }
+}
+
 #[test]
 fn images_are_described_and_shown() {
     let Some(folder) = built() else { return };

@@ -22,7 +22,7 @@ pub struct Bench {
     #[arg(long, value_name = "PATTERN")]
     pub only: Option<String>,
     /// Measure for a third of the rounds, a third as long
-    #[arg(long)]
+    #[arg(long, conflicts_with = "memory")]
     pub quick: bool,
     /// Show memory instead of speed
     #[arg(long)]

@@ -26,7 +26,7 @@ The folder holds a run folder for each recipe, the plots `loss` and `length` as 
 everything as `comparison.json`. Ctrl-C saves; the same command goes on where it was, and does not train \
 again what is done. A larger --budget continues the runs of a smaller one.
 
-Peak memory is the most that training had in use at a time.";
+Peak memory is the most that training had in use at a time; on a graphics card it is not counted.";
 
 /// Train several recipes under one budget, and compare the results
 #[derive(Debug, Args)]

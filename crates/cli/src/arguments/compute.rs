@@ -22,7 +22,7 @@ const INSTRUCTIONS: &str = "REGARD_SIMD";
 const STACK: usize = 8 << 20;
 
 /// Device and threads.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Compute {
     /// Where to compute: `cpu`, `gpu` for the first graphics card (of several processes on a machine each takes another), or a card by its name, such as `cuda:0` or `wgpu:0` (`regard --version` lists those that are there)
     #[arg(

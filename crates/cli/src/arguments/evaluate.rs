@@ -150,7 +150,8 @@ pub struct Evaluate {
     /// Print the scores alone
     #[arg(short = 'b', long, help_heading = "Output")]
     pub score_only: bool,
-    /// Decimals of scores; a classifier, a captioner and answers to questions have two, but with --score-only
+    /// Decimals of scores; an average precision has at least three, an alignment error rate at least four. Those of a classifier, a
+    /// captioner, answers to questions and a language model are chosen with --score-only alone
     #[arg(short = 'w', long, alias = "width", value_name = "N", default_value = "1", value_parser = within::<u8>(0..=15), help_heading = "Output")]
     pub digits: u8,
     /// Print no warnings and no progress

@@ -74,7 +74,12 @@ pub struct Drawing {
 impl Drawing {
     /// Whether any file is asked for.
     pub fn any(&self) -> bool {
-        self.svg.is_some() || self.png.is_some() || self.html.is_some()
+        self.files().next().is_some()
+    }
+
+    /// The files that are asked for.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.svg, &self.png, &self.html].into_iter().flatten()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
 use clap::{Args, ValueEnum};
+use regard_config::LARGEST_SIZE;
 use regard_evaluate::MAX_RESAMPLES;
 use regard_train::{
     recipe::{LongSource, Translation},
@@ -35,7 +36,7 @@ pub struct Search {
     #[arg(long, value_name = "WHAT", help_heading = "Search")]
     long_lines: Option<LongLines>,
     /// Sentences translated together; changes the speed, not the result
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Search")]
+    #[arg(long, value_name = "N", value_parser = within(1..=LARGEST_SIZE), help_heading = "Search")]
     batch_sentences: Option<usize>,
 }
 
@@ -57,6 +58,15 @@ impl Search {
     /// The weight of the coverage penalty, if the command line gives it.
     pub fn coverage_penalty(&self) -> Option<f64> {
         self.coverage_penalty
+    }
+
+    /// The first of the options about the lines of a source that the command line gives.
+    pub fn of_source(&self) -> Option<&'static str> {
+        match (self.max_source_tokens, self.long_lines) {
+            (Some(_), _) => Some("--max-source-tokens"),
+            (None, Some(_)) => Some("--long-lines"),
+            (None, None) => None,
+        }
     }
 
     /// The first of these options that the command line gives.

@@ -58,7 +58,7 @@ pub struct Translate {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Go on after the lines that the file of --output holds already, as an interrupted command left them
-    #[arg(long, requires = "output", conflicts_with_all = ["text", "trace"])]
+    #[arg(long, requires = "output", conflicts_with_all = ["text", "trace", "svg", "png", "html"])]
     pub resume: bool,
     /// Give the N best translations of each sentence, at most as many as the beam is wide
     #[arg(long, value_name = "N", value_parser = beam, help_heading = "Search")]

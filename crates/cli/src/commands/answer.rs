@@ -6,7 +6,7 @@ use regard_models::pretrained::{Answer as Found, Answers, ContextWindows, Heads,
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
-use super::pretrained::{Encoder, characters, no_tokens, texts};
+use super::pretrained::{Encoder, characters, expect_finite, no_tokens, texts};
 use crate::{
     arguments::Answer, failure::Failure, input, output::Output, pictures::Shown, progress::Counter,
 };
@@ -52,7 +52,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
     if let Some(question) = questions.iter().find(|text| text.trim().is_empty()) {
         return Err(no_tokens(question));
     }
-    for (line, question) in (1..).zip(&questions) {
+    let answer = |(line, question): (usize, &String)| -> Result<(), Failure> {
         let tokenizer = &encoder.opened.tokenizer;
         let windows = ContextWindows::new(tokenizer, question, &context, most, overlap)?;
         let mut answers = Answers::new(options.top, options.max_tokens);
@@ -65,6 +65,8 @@ fn work(options: &Answer) -> Result<(), Failure> {
             let states = encoder.batch(&batch)?;
             for ((number, window), states) in (first..).zip(&batch).zip(&states) {
                 let spans = encoder.model.spans(states).ok_or_else(refused)?;
+                let scores = spans.start.iter().chain(&spans.end).copied();
+                expect_finite(&options.model.model, scores)?;
                 answers.add(number, window, &spans);
             }
             counter.set(first + batch.len());
@@ -126,9 +128,12 @@ fn work(options: &Answer) -> Result<(), Failure> {
         if let Some(trace) = &trace {
             shown.push(&mut out, line, trace)?;
         }
-        out.flush()?;
+        out.flush()
+    };
+    match (1..).zip(&questions).try_for_each(answer) {
+        Ok(()) => shown.write(),
+        Err(error) => shown.end(error),
     }
-    shown.write()
 }
 
 /// An answer, and its sentence below it.

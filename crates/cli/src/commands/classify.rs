@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     image_paths, open_images,
-    pretrained::{Encoder, characters, no_tokens},
+    pretrained::{Encoder, characters, expect_no_weights, no_tokens},
     reduced,
 };
 use crate::{
@@ -53,7 +53,7 @@ fn work(options: &Classify, device: &Device) -> Result<(), Failure> {
         writer.classify(&options.texts)?;
         return writer.shown.write();
     }
-    for group in Groups::read(options.input.as_deref(), AT_ONCE) {
+    for group in Groups::read(options.input.as_deref(), AT_ONCE)? {
         let Group { lines, error } = group?;
         writer.classify(&lines)?;
         if let Some(error) = error {
@@ -107,6 +107,7 @@ impl Verdict {
 
 impl Classifier {
     fn open(options: &Classify, device: &Device) -> Result<Self, Failure> {
+        let storage = options.stored.storage();
         let needless = || match options.labels.is_empty() {
             true => Ok(()),
             false => Err(Failure::Usage(NEEDLESS_LABELS.to_owned())),
@@ -120,12 +121,14 @@ impl Classifier {
                 )));
             }
             needless()?;
+            expect_no_weights(storage)?;
             return Ok(Self::Images(Box::new(image_classifier(None, device)?)));
         };
         let path = Path::new(name);
         // A folder of others has a configuration; a name in their cache is no path.
         if path.is_file() || (path.is_dir() && !path.join("config.json").exists()) {
             needless()?;
+            expect_no_weights(storage)?;
             let registry = Registry::default();
             if registry.holds::<ImageClassification>(path) {
                 let classifier = image_classifier(Some(path), device)?;
@@ -136,17 +139,18 @@ impl Classifier {
         }
         let folder = Folder::open(folder(name, options.show.quiet)?)?;
         if holds_clip(&folder) {
-            let (labels, storage) = (labels(&options.labels)?, options.stored.storage());
+            let labels = labels(&options.labels)?;
             let classifier =
                 ImageClassifier::zero_shot(&folder, labels, &options.prompt, storage, device)?;
             return Ok(Self::Images(Box::new(classifier)));
         }
         needless()?;
         if holds_images(&folder) {
+            expect_no_weights(storage)?;
             let classifier = ImageClassifier::pretrained(&folder, device)?;
             return Ok(Self::Images(Box::new(classifier)));
         }
-        let encoder = Encoder::open(name, options.stored.storage(), options.show.quiet)?;
+        let encoder = Encoder::open(name, storage, options.show.quiet)?;
         match encoder.model.purpose() {
             Some(Heads::Classes(_) | Heads::TokenClasses(_)) => {
                 Ok(Self::Pretrained(Box::new(encoder)))

@@ -8,7 +8,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::Image;
-use regard_models::pretrained::{Encoding, holds_clip};
+use regard_models::pretrained::{Encoding, PretrainedError, holds_clip};
 use regard_nn::weights::{self, Array, Arrays, Storage};
 use regard_trace::Trace;
 use regard_train::ImageEncoder;
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use super::{
     image_files,
-    pretrained::{Encoder, texts},
+    pretrained::{Encoder, expect_finite, texts},
+    reduced,
 };
 use crate::{
     arguments::Embed,
@@ -55,6 +56,10 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     let read = images.iter().map(Path::new);
     let read = read.chain(model.iter().map(PathBuf::as_path));
     output::expect_apart(read, options.output.iter().map(|path| (path, false)))?;
+    if let Some(path) = options.output.as_ref().filter(|_| !options.resume) {
+        // With --resume the vectors are in their own file, and stay there.
+        output::expect_writable(path)?;
+    }
     let several = options.texts.len() + images.len() != 1;
     let used = images
         .iter()
@@ -65,10 +70,14 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         let message = "attention is shown, and written to files, by one process from the beginning on; leave --resume out, and start this without mpirun";
         return Err(Failure::Usage(message.to_owned()));
     }
+    let of_images = match options.images.is_empty() {
+        true => None,
+        false => Some(image_encoder(options, &encoder, device)?),
+    };
     let (part, all, done) = match &options.output {
         Some(path) if options.resume => {
             let path = path.with_added_extension("part");
-            let (part, all, done) = Part::open(path, options, &encoder)?;
+            let (part, all, done) = Part::open(path, options, &encoder, of_images.as_ref())?;
             (Some(part), all, done)
         }
         _ => (None, vec![], 0),
@@ -88,17 +97,40 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         let message = "--prompt stands before texts, and there are only images; leave it out";
         return Err(Failure::Usage(message.to_owned()));
     }
-    if !options.images.is_empty() {
-        let folder = encoder.opened.folder()?;
-        if !holds_clip(folder) {
-            return Err(Failure::Usage(
-                "--image is for a model of images and texts (CLIP); this one reads texts alone"
-                    .to_owned(),
-            ));
-        }
-        writer.images(&ImageEncoder::pretrained(folder, device)?, &images)?;
+    if let Some(of_images) = &of_images {
+        writer.images(of_images, &images)?;
     }
     writer.finish()
+}
+
+/// What makes the vectors of images: as long as those of texts, if there are some.
+fn image_encoder(
+    options: &Embed,
+    encoder: &Encoder,
+    device: &Device,
+) -> Result<ImageEncoder, Failure> {
+    let folder = encoder.opened.folder()?;
+    if !holds_clip(folder) {
+        return Err(Failure::Usage(
+            "--image is for a model of images and texts (CLIP); this one reads texts alone"
+                .to_owned(),
+        ));
+    }
+    let of_images = ImageEncoder::pretrained(folder, device)?;
+    let found = match options.texts.is_empty() {
+        true => of_images.size(),
+        false => size(encoder)?,
+    };
+    match of_images.size() {
+        expected if expected == found => Ok(of_images),
+        expected => Err(PretrainedError::Malformed {
+            path: folder.path().to_owned(),
+            problem: format!(
+                "texts have vectors of {found} numbers, by truncate_dim in config_sentence_transformers.json or by modules.json; expected {expected}, as images have: change the files, or leave the texts or the images out"
+            ),
+        }
+        .into()),
+    }
 }
 
 /// The options that change a vector, a line each.
@@ -158,11 +190,16 @@ impl Part {
         path: PathBuf,
         options: &Embed,
         encoder: &Encoder,
+        of_images: Option<&ImageEncoder>,
     ) -> Result<(Self, Vec<f32>, usize), Failure> {
         let (mut head, mut all) = (String::new(), vec![]);
         if ranks::is_first() {
             let made_with = Head::of(options, encoder)?;
-            all = made_with.vectors(&path, size(encoder)?)?;
+            let size = match of_images {
+                Some(of_images) => of_images.size(),
+                None => size(encoder)?,
+            };
+            all = made_with.vectors(&path, size)?;
             head = serde_json::to_string(&made_with)?;
         }
         let (output, lines) = Output::resumed(&path)?;
@@ -268,7 +305,7 @@ fn named(entry: &str) -> &str {
     entry.split([',', ' ']).next().unwrap_or(entry)
 }
 
-/// How many numbers a vector of the model has.
+/// How many numbers the vector of a text has.
 fn size(encoder: &Encoder) -> Result<usize, Failure> {
     let pooling = encoder.pooling(None)?;
     // That of a single token: only its length matters.
@@ -307,10 +344,14 @@ impl Writer<'_> {
     }
 
     fn images(&mut self, encoder: &ImageEncoder, files: &[String]) -> Result<(), Failure> {
-        let decoding = encoder.preparation().decoding();
+        let preparation = encoder.preparation();
+        let decoding = preparation.decoding();
         let wanted = self.shown.is_wanted();
         let embed = |files: &[String]| -> Result<Vec<_>, Failure> {
-            let images = files.iter().map(|file| Image::open(file, &decoding));
+            let images = files.iter().map(|file| {
+                let image = Image::open(file, &decoding);
+                image.map(|image| reduced(image, preparation))
+            });
             let images = images.collect::<Result<Vec<_>, _>>()?;
             if !wanted {
                 let vectors = encoder.vectors(&images)?.into_iter();
@@ -360,6 +401,7 @@ impl Writer<'_> {
         vector: Vec<f32>,
         trace: Option<Trace>,
     ) -> Result<(), Failure> {
+        expect_finite(&self.options.model.model, vector.iter().copied())?;
         self.count += 1;
         let maps = trace.as_ref().and_then(|trace| self.shown.json(trace));
         if let Some(part) = &mut self.part {

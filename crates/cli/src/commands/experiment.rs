@@ -1,6 +1,6 @@
 //! `regard experiment`: experiments of [`regard_train::experiments`] as tables, figures and JSON.
 
-use std::{fmt::Write, io, slice};
+use std::{fmt::Write, fs, io, path::Path, slice};
 
 use burn::tensor::Device;
 use regard_train::experiments::{
@@ -16,9 +16,10 @@ use super::train::listen;
 use crate::{
     allocator,
     arguments::Experiment,
+    devices,
     failure::{CommandError, Failure},
     output,
-    pictures::write_drawings,
+    pictures::{expect_drawable, write_drawings},
     progress::Status,
 };
 
@@ -34,6 +35,7 @@ pub fn run(options: &Experiment) -> Result<(), Failure> {
         Some(name) => slice::from_ref(Of::find(name).map_err(failure)?),
         None => ALL,
     };
+    expect_drawable(&options.drawing, None::<&Path>)?;
     allocator::keep_freed_memory();
     options
         .compute
@@ -60,13 +62,19 @@ fn list(as_json: bool) -> Result<(), Failure> {
 }
 
 fn all(options: &Experiment, chosen: &[Of], device: &Device) -> Result<(), Failure> {
-    let stop = listen((!options.quiet).then_some("ending; Ctrl-C again stops at once"))?;
     let folder = tempfile::tempdir().map_err(|source: io::Error| CommandError::Write {
         name: "the folder of temporary files".to_owned(),
         source,
     })?;
+    let runs = folder.path().to_owned();
+    let said = (!options.quiet).then_some("ending; Ctrl-C again stops at once");
+    let stop = listen(said, move || {
+        output::say("stopped at once");
+        // Nothing else removes it then; what a training still writes may stay.
+        let _ = fs::remove_dir_all(&runs);
+    })?;
     let (mut charts, mut shown) = (vec![], vec![]);
-    for experiment in chosen {
+    let each = |experiment: &Of| -> Result<(), Failure> {
         let status = Status::new(experiment.name, !options.quiet);
         let setting = Setting {
             device,
@@ -74,7 +82,10 @@ fn all(options: &Experiment, chosen: &[Of], device: &Device) -> Result<(), Failu
             folder: folder.path(),
             stop: &stop,
             progress: &|what| status.set(what),
-            extra_bytes: &|work| allocator::extra_bytes(work).1,
+            extra_bytes: &|work| {
+                devices::tell_cpu_as(experiment.name, "bytes are counted there alone");
+                allocator::extra_bytes(work).1
+            },
         };
         let found = experiment.run(&setting).map_err(failure)?;
         drop(status);
@@ -96,15 +107,21 @@ fn all(options: &Experiment, chosen: &[Of], device: &Device) -> Result<(), Failu
         let figure: Vec<Chart> = found.figure.iter().map(chart).collect();
         shown.push((title(experiment), stacked(&figure), text));
         charts.extend(figure);
+        Ok(())
+    };
+    let mut ended = chosen.iter().try_for_each(each);
+    if !options.drawing.any() || shown.is_empty() {
+        return ended;
     }
-    if !options.drawing.any() {
-        return Ok(());
+    if let Err(Failure::Interrupted(message)) = &mut ended {
+        *message = "interrupted; the figures of what was done are written".to_owned();
     }
     let figures: Vec<Figure<'_>> = shown
         .iter()
         .map(|(title, svg, text)| Figure { title, svg, text })
         .collect();
-    write_drawings(&options.drawing, "Experiments", &stacked(&charts), &figures)
+    write_drawings(&options.drawing, "Experiments", &stacked(&charts), &figures)?;
+    ended
 }
 
 fn title(experiment: &Of) -> String {

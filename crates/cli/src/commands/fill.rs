@@ -4,7 +4,7 @@ use regard_models::pretrained::{Heads, InputError};
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::pretrained::{Encoder, texts};
+use super::pretrained::{Encoder, expect_finite, texts};
 use crate::{arguments::Fill, failure::Failure, output::Output, pictures::Shown};
 
 /// Fills in masked words.
@@ -33,7 +33,8 @@ fn work(options: &Fill) -> Result<(), Failure> {
     let token = opened.tokenizer.token(mask).unwrap_or_default();
     let mut shown = Shown::new(&options.show, Some(&options.model.model))?;
     let mut out = Output::standard();
-    for (line, text) in (1..).zip(texts(&options.texts)?) {
+    let texts = texts(&options.texts)?;
+    let fill = |(line, text): (usize, String)| -> Result<(), Failure> {
         let written = text.replace("[MASK]", &token).replace("<mask>", &token);
         let encoded = opened.tokenizer.encode(&written, true)?;
         InputError::expect_room(line, &text, encoded.ids.len(), model.context(), 0)?;
@@ -51,6 +52,7 @@ fn work(options: &Fill) -> Result<(), Failure> {
         for &place in &places {
             let state = &states[place * size..(place + 1) * size];
             let likely = model.likeliest(state, options.top).ok_or_else(refused)?;
+            expect_finite(&options.model.model, likely.iter().map(|one| one.1))?;
             let top = likely.into_iter().map(|(id, probability)| {
                 let token = opened.tokenizer.decode(&[id], false)?;
                 Ok((id, token, probability))
@@ -87,6 +89,10 @@ fn work(options: &Fill) -> Result<(), Failure> {
         if let Some(trace) = &trace {
             shown.push(&mut out, line, trace)?;
         }
+        Ok(())
+    };
+    if let Err(error) = (1..).zip(texts).try_for_each(fill) {
+        return shown.end(error);
     }
     out.flush()?;
     shown.write()

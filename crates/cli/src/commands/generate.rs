@@ -10,7 +10,9 @@ use regard_kernels::Kind;
 use regard_models::{
     Stepper, Vocabulary,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{ChatTemplate, Encoding, InputError, Message, Searching, WritingRules, sampling},
+    pretrained::{
+        ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules, sampling,
+    },
     scoring::CausalModel,
 };
 use regard_trace::Trace;
@@ -38,6 +40,8 @@ pub fn run(options: &Generate) -> Result<(), Failure> {
 struct Text {
     prompt: String,
     ids: Vec<u32>,
+    /// The most tokens after the prompt.
+    limit: usize,
     /// The text after the prompt, as far as it is certain.
     written: String,
     /// Text that may be the beginning of a stop text.
@@ -87,25 +91,31 @@ fn work(options: &Generate) -> Result<(), Failure> {
             .other("a model that attends, of which there are pictures")
             .into());
     }
+    if model.stack().is_none() && options.cache.kind() != Kind::F32 {
+        let message = "--cache is for models whose attention has a kernel, which keep keys and values; leave it out";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let loaded = started.elapsed().as_secs_f64();
     let mut all = prompts(options, &opened)?;
-    let longest = all.iter().map(|text| text.ids.len()).max().unwrap_or(0);
     let context = writer.context();
-    for (number, text) in (1..).zip(&all) {
+    for (number, text) in (1..).zip(&mut all) {
+        let length = text.ids.len();
         // A token is written at least.
-        InputError::expect_room(number, &text.prompt, text.ids.len(), context, 1)?;
+        InputError::expect_room(number, &text.prompt, length, context, 1)?;
+        if !options.slide {
+            text.limit = text.limit.min(context - length);
+        }
+        if looking {
+            model.expect_room(&Look::new(length))?;
+        }
     }
-    let room = match options.slide {
-        true => usize::MAX,
-        false => context - longest,
-    };
     if looking && let Some(text) = all.first() {
         // One token shows which layers and heads there are.
         let first = seen(&opened, &model, "", &text.ids[..1])?;
         shown.expect_choice(&first)?;
     }
     let config = SampleConfig {
-        limit: options.max_tokens.min(room),
+        limit: options.max_tokens,
         stop: opened.tokenizer.special().eos.clone(),
         ..given(options, usual)
     };
@@ -128,8 +138,9 @@ fn work(options: &Generate) -> Result<(), Failure> {
     let wrote = begun.elapsed().as_secs_f64();
     finish(options, &opened, &model, &all, shown)?;
     if !options.show.quiet {
-        let ended = all.iter().filter(|text| text.ended == "limit").count();
-        if ended > 0 && config.limit < options.max_tokens {
+        let full = |text: &&Text| text.ended == "limit" && text.limit < options.max_tokens;
+        let ended = all.iter().filter(full).count();
+        if ended > 0 {
             output::warn(&format!(
                 "{ended} of {} ended at the model's context of {context} tokens; --slide goes on",
                 output::counted(all.len(), "texts")
@@ -183,6 +194,7 @@ fn prompts(options: &Generate, opened: &Opened) -> Result<Vec<Text>, Failure> {
         all.push(Text {
             prompt,
             ids,
+            limit: options.max_tokens,
             written: String::new(),
             held: String::new(),
             ended: "limit",
@@ -211,18 +223,16 @@ fn draw(
         .map(|text| opened.tokenizer.stream(&text.ids, true))
         .collect();
     let mut streams = streams?;
-    let shown = (all.len() == 1 && !options.show.json).then(Output::standard);
-    let mut shown = shown.map(|out| Printer {
-        out,
-        controls: io::stdout().is_terminal(),
-    });
-    if let Some(printer) = shown.as_mut().filter(|_| !options.chat) {
-        printer.print(&all[0].prompt)?;
+    let mut shown = (all.len() == 1 && !options.show.json).then(Output::standard);
+    if let Some(out) = shown.as_mut().filter(|_| !options.chat) {
+        print(out, &all[0].prompt)?;
     }
     let mut failed = None;
     let mut tokens = 0;
+    let mut written = vec![0; all.len()];
     let each = |row: usize, id: u32| {
         tokens += 1;
+        written[row] += 1;
         let text = &mut all[row];
         let added = match streams[row].push(id) {
             Ok(added) => added,
@@ -232,17 +242,18 @@ fn draw(
             }
         };
         let (certain, stopped) = text.add(&added, &options.stop);
-        if let Some(printer) = &mut shown
-            && let Err(error) = printer.print(&certain)
+        if let Some(out) = &mut shown
+            && let Err(error) = print(out, &certain)
         {
             failed = Some(error);
             return ControlFlow::Break(());
         }
-        match stopped {
-            true => {
-                text.ended = "stop";
-                ControlFlow::Break(())
-            }
+        if stopped {
+            text.ended = "stop";
+        }
+        // Where the model's context ends, a text ends by itself.
+        match stopped || written[row] == text.limit {
+            true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     };
@@ -257,33 +268,30 @@ fn draw(
         }
         if text.ended != "stop" {
             let rest = text.finish(&stream.finish()?);
-            if let Some(printer) = &mut shown {
-                printer.print(&rest)?;
+            if let Some(out) = &mut shown {
+                print(out, &rest)?;
             }
         }
     }
-    if let Some(printer) = &mut shown {
-        printer.print("\n")?;
+    if let Some(out) = &mut shown {
+        print(out, "\n")?;
     }
     Ok(tokens)
 }
 
 /// Prints text as it comes.
-struct Printer {
-    out: Output,
-    /// Whether the text may reach a terminal, which control characters would confuse.
-    controls: bool,
+fn print(out: &mut Output, text: &str) -> Result<(), Failure> {
+    out.text(&safe(text, io::stdout().is_terminal()))?;
+    out.flush()
 }
 
-impl Printer {
-    fn print(&mut self, text: &str) -> Result<(), Failure> {
-        let safe = |c: char| match c {
-            c if self.controls && c.is_control() && c != '\n' && c != '\t' => '\u{fffd}',
-            c => c,
-        };
-        self.out.text(&text.chars().map(safe).collect::<String>())?;
-        self.out.flush()
-    }
+/// A text without the control characters that would confuse a terminal, if it goes to one.
+fn safe(text: &str, to_terminal: bool) -> String {
+    let safe = |c: char| match c {
+        c if to_terminal && c.is_control() && c != '\n' && c != '\t' => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(safe).collect()
 }
 
 impl Text {
@@ -394,8 +402,8 @@ fn search(
             n_best: 1,
             limit: LengthLimit {
                 factor: 0.0,
-                constant: config.limit,
-                most: config.limit,
+                constant: text.limit,
+                most: text.limit,
             },
             ..BeamConfig::default()
         };
@@ -440,14 +448,19 @@ fn finish(
 ) -> Result<(), Failure> {
     let mut out = Output::standard();
     let printed = all.len() == 1 && options.beam.is_none();
+    let mut failed = None;
     for (line, text) in (1..).zip(all) {
         if !options.show.json && !printed {
             let prompt = if options.chat { "" } else { &text.prompt };
-            out.line(&format!("{prompt}{}", text.written))?;
+            print(&mut out, &format!("{prompt}{}\n", text.written))?;
         }
         let mut trace = None;
         if shown.is_wanted() {
-            trace = Some(seen(opened, model, &text.prompt, &text.ids)?);
+            match seen(opened, model, &text.prompt, &text.ids) {
+                Ok(seen) => trace = Some(seen),
+                // What was written is printed all the same.
+                Err(error) => failed = Some(error),
+            }
         }
         if options.show.json {
             let mut line = json!({
@@ -466,5 +479,20 @@ fn finish(
         }
     }
     out.flush()?;
-    shown.write()
+    match failed {
+        None => shown.write(),
+        Some(error) => shown.end(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        let written = "a\tb\u{1b}[31m\u{9b}c\n";
+        assert_eq!(safe(written, false), written);
+        assert_eq!(safe(written, true), "a\tb\u{fffd}[31m\u{fffd}c\n");
+    }
 }

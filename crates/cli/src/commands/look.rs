@@ -13,7 +13,7 @@ use regard_trace::{
 };
 use regard_train::{
     Registry,
-    opened::{OpenedError, axis, expect_room},
+    opened::{OpenedError, axis},
     tasks::Translation,
     text_to_text::{Query, Wanted},
 };
@@ -104,9 +104,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     look.head = below(choice.head, "head", heads)?;
     look.query = query;
     let shown_head = look.head;
-    if sizes.is_some() {
-        expect_room(&look, layers, heads)?;
-    }
+    model.expect_room(&look)?;
     model.look(&encoded, &mut look)?;
     let trace = opened.trace(&text, &encoded.ids, look)?;
     if trace.maps.iter().all(|map| map.weights().is_empty()) {
@@ -328,11 +326,11 @@ impl<'a> KeptLong<'a> {
         if !options.quiet {
             let bytes = std::fs::metadata(&to).map_or(0, |file| file.len());
             let megabytes = bytes as f64 / 1e6;
-            eprintln!(
+            output::say(&format!(
                 "{}: {} tokens, {megabytes:.1} MB",
                 to.display(),
                 self.tokens
-            );
+            ));
         }
         if !options.pictures.any() {
             return Ok(());

@@ -35,8 +35,11 @@ pub fn run(options: &ModelFile) -> Result<(), Failure> {
     let model = options.path.iter().flat_map(output::model_files);
     output::expect_apart(
         model.chain(options.familiarity.clone()),
-        written.map(|path| (path, false)),
+        written.clone().map(|path| (path, false)),
     )?;
+    for path in written {
+        output::expect_writable(path)?;
+    }
     options.compute.run(None, |device| work(options, device))
 }
 

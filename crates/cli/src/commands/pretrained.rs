@@ -71,6 +71,37 @@ pub fn warn_of_ignored(name: &str, ignored: &[&str], quiet: bool) {
     }
 }
 
+/// Refuses `--weights` for a model of which there is one form only.
+///
+/// # Errors
+/// A usage error.
+pub fn expect_no_weights(storage: Option<Storage>) -> Result<(), Failure> {
+    match storage {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(
+            "--weights is for pretrained models of texts, and for CLIP; the weights of this one stay as they are, leave it out"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Refuses results of the model `name` that are no numbers.
+///
+/// # Errors
+/// [`CommandError::NotFinite`].
+pub fn expect_finite(
+    name: &str,
+    numbers: impl IntoIterator<Item = impl Into<f64>>,
+) -> Result<(), Failure> {
+    match numbers.into_iter().all(|number| number.into().is_finite()) {
+        true => Ok(()),
+        false => Err(CommandError::NotFinite {
+            model: name.to_owned(),
+        }
+        .into()),
+    }
+}
+
 /// The states of a text, `[tokens, model]`, and what the model looked at.
 type ReadText = (Vec<f32>, Option<Trace>);
 

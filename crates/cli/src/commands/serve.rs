@@ -172,28 +172,37 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     let path = Path::new(name);
     let registry = Registry::default();
     let file = path.exists().then_some(path);
-    let is = |embedded: &str, holds: bool| match file {
-        Some(_) => holds,
-        None => name == embedded,
+    let storage = options.stored.storage();
+    // Whether it is one of these, of which there is one form only.
+    let is = |embedded: &str, holds: bool| -> Result<bool, Failure> {
+        let is = match file {
+            Some(_) => holds,
+            None => name == embedded,
+        };
+        match is {
+            true => pretrained::expect_no_weights(storage).map(|()| true),
+            false => Ok(false),
+        }
     };
-    if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path)) {
+    if is(models::EMBEDDED_NAME, registry.holds::<Translation>(path))? {
         let (model, description) = models::open(file, device)?;
         let translator = Translator::new(model, description, device).looking(true);
         return Ok(Box::new(asked::Translations::new(name, translator)));
     }
-    if is("scenes-vqa", registry.holds::<VisualQuestions>(path)) {
+    if is("scenes-vqa", registry.holds::<VisualQuestions>(path))? {
         let model = models::question_answerer(file, device)?;
         return Ok(asked::questions(name, model));
     }
-    if is("scenes-captioner", registry.holds::<Captioning>(path)) {
+    if is("scenes-captioner", registry.holds::<Captioning>(path))? {
         let model = models::captioner(file, device)?;
         return Ok(asked::captions(name, model));
     }
-    if is("mnist-resnet", registry.holds::<ImageClassification>(path)) {
+    if is("mnist-resnet", registry.holds::<ImageClassification>(path))? {
         let model = models::image_classifier(file, device)?;
         return Ok(asked::images(name, model));
     }
     if registry.holds::<Detection>(path) {
+        pretrained::expect_no_weights(storage)?;
         return Ok(asked::objects(name, registry.detector(path, device)?));
     }
     if file.is_some() && registry.holds_any(path) && !registry.holds::<LanguageModelling>(path) {
@@ -207,11 +216,10 @@ fn open(options: &Serve, device: &Device) -> Result<Box<dyn Model>, Failure> {
     }
     let opened = pretrained::find(name, options.quiet)?;
     if opened.is_seq2seq()? {
-        let storage = options.stored.storage();
         let model = pretrained::text_to_text(opened, storage, "", options.quiet)?;
         return Ok(Box::new(asked::Translations::pretrained(name, model)));
     }
-    let model = pretrained::model(&opened, options.stored.storage(), options.quiet)?;
+    let model = pretrained::model(&opened, storage, options.quiet)?;
     Ok(Box::new(Texts::new(name, opened, model)))
 }
 
@@ -225,18 +233,21 @@ fn pretrained_of_images(
         return Ok(None);
     }
     let folder = Folder::open(models::folder(name, options.quiet)?)?;
+    let storage = options.stored.storage();
     if holds_images(&folder) {
+        pretrained::expect_no_weights(storage)?;
         let model = ImageClassifier::pretrained(&folder, device)?;
         return Ok(Some(asked::images(name, model)));
     }
     if holds_detector(&folder) {
+        pretrained::expect_no_weights(storage)?;
         let model = Detector::pretrained(&folder, device)?;
         return Ok(Some(asked::objects(name, model)));
     }
     if !holds_clip(&folder) {
         return Ok(None);
     }
-    let (storage, device) = (options.stored.storage(), device.clone());
+    let device = device.clone();
     let open = move |labels: &str| {
         let labels: Vec<String> = labels.split(',').map(str::to_owned).collect();
         let labels = classify::labels(&labels).map_err(told)?;

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use super::{
     embed::warn_of_longer,
-    pretrained::{self, Encoder, characters, texts},
+    pretrained::{self, Encoder, characters, expect_finite, texts},
 };
 use crate::{
     arguments::Similar,
     failure::Failure,
     output::{self, Output},
-    pictures::{Shown, write_drawing},
+    pictures::{Shown, expect_drawable, write_drawing},
 };
 
 /// The most texts: each is compared with each.
@@ -39,6 +39,8 @@ pub fn run(options: &Similar) -> Result<(), Failure> {
 }
 
 fn work(options: &Similar) -> Result<(), Failure> {
+    let model = output::model_files(&options.model.model);
+    expect_drawable(&options.drawing, model.iter().chain(&options.trace))?;
     let texts = texts(&options.texts)?;
     if !(2..=MOST_TEXTS).contains(&texts.len()) {
         let given = output::counted(texts.len(), "texts");
@@ -82,7 +84,9 @@ fn compare_texts(
     for (texts, encoded) in texts.chunks(BATCH).zip(encoded.chunks(BATCH)) {
         let read = encoder.read(texts, encoded, shown.is_wanted())?;
         for ((states, trace), text) in read.into_iter().zip(encoded) {
-            vectors.push(pooling.vector(&encoder.model, &text.ids, &states));
+            let vector = pooling.vector(&encoder.model, &text.ids, &states);
+            expect_finite(&options.model.model, vector.iter().copied())?;
+            vectors.push(vector);
             traces.extend(trace);
         }
     }
@@ -296,10 +300,13 @@ fn find(
     let vectors = states
         .points()
         .map(|(layer, point, vector)| ((layer, point), vector.to_vec()));
+    let vectors: BTreeMap<_, _> = vectors.collect();
+    let numbers = vectors.values().flatten().copied();
+    expect_finite(&options.model.model, numbers)?;
     Ok(Occurrence {
         place: [place.start, place.end].map(|byte| characters(text, byte)),
         tokens: names.collect(),
-        vectors: vectors.collect(),
+        vectors,
     })
 }
 

@@ -60,7 +60,7 @@ fn train(options: &Train, recipe: &Recipe, folder: &Path, device: &Device) -> Re
     let run = Run {
         folder,
         device,
-        stop: &*listen((!options.quiet).then_some(SAVING))?,
+        stop: &*listen((!options.quiet).then_some(SAVING), stopped)?,
         ranks: ranks::all(),
     };
     let mut watcher = Watcher::new(options, recipe);
@@ -98,13 +98,21 @@ fn folder(options: &Train) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A flag that Ctrl-C sets, and what is `said` then; the second one ends the process.
-pub(super) fn listen(said: Option<&'static str>) -> Result<Arc<AtomicBool>, Failure> {
+/// Says what the second Ctrl-C leaves of a training.
+pub(super) fn stopped() {
+    output::say("stopped at once; the last checkpoint is as it was");
+}
+
+/// A flag that Ctrl-C sets, and what is `said` then; the second one ends the process, after `stopped`.
+pub(super) fn listen(
+    said: Option<&'static str>,
+    stopped: impl Fn() + Send + 'static,
+) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let handler = move || {
         if flag.swap(true, Ordering::SeqCst) {
-            output::say("stopped at once; the last checkpoint is as it was");
+            stopped();
             ranks::kill(130);
             process::exit(130);
         }

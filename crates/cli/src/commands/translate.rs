@@ -124,19 +124,18 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
     .join("\n");
     // Lines of files are read by rank 0 for all.
     ranks::expect_same(files, &options.text, &asked)?;
+    let at_once = settings.batch_sentences.max(1) * BATCHES_AT_ONCE * ranks::all().count();
+    // Opened before the output is emptied: for a misspelt name nothing is lost.
+    let groups = match options.text.is_empty() {
+        true => Some(Groups::read(options.input.as_deref(), at_once)?),
+        false => None,
+    };
     let (writer, done) = Writer::new(options)?;
-    let looking = writer.shows_attention();
-    if looking && !ranks::all().is_alone() {
-        let message =
-            "attention is shown, and written to files, by one process; start this without mpirun";
-        return Err(Failure::Usage(message.to_owned()));
-    }
     if let Model::Own(translator) = model {
-        model = Model::Own(Box::new(translator.looking(looking)));
+        model = Model::Own(Box::new(translator.looking(writer.looking)));
     }
     let mut work = Work {
         model,
-        looking,
         writer,
         settings,
         name: match (&options.input, options.text.is_empty()) {
@@ -149,30 +148,30 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
         unfinished: 0,
         unfamiliar: 0,
     };
-    if !options.text.is_empty() {
-        work.translate(&options.text)?;
-        return work.finish();
-    }
+    let Some(groups) = groups else {
+        return match work.translate(&options.text) {
+            Ok(()) => work.finish(),
+            Err(error) => work.end(error),
+        };
+    };
     let typed = options.input.is_none() && io::stdin().is_terminal();
     if typed && !options.quiet {
         output::say("one sentence a line; Ctrl-D ends");
     }
     let shown = !options.quiet && !typed && !work.writer.is_on_terminal();
     let counter = Counter::new("lines", shown);
-    let at_once = work.settings.batch_sentences.max(1) * BATCHES_AT_ONCE * ranks::all().count();
-    let groups = Groups::read(options.input.as_deref(), at_once);
     for group in groups {
         let Group { mut lines, error } = group?;
         // What is done already is read, and no more.
         let skipped = lines.len().min(done.saturating_sub(work.line));
         lines.drain(..skipped);
         work.line += skipped;
-        work.translate(&lines)?;
+        if let Err(error) = work.translate(&lines) {
+            return work.end(error);
+        }
         counter.set(work.line);
         if let Some(error) = error {
-            // The lines translated before the error still get their pictures.
-            work.finish()?;
-            return Err(error.into());
+            return work.end(error.into());
         }
     }
     counter.finish();
@@ -195,8 +194,6 @@ fn translate(options: &Translate, device: &Device) -> Result<(), Failure> {
 /// The state of the command while it translates.
 struct Work<'a> {
     model: Model,
-    /// Whether to record what the model looked at.
-    looking: bool,
     settings: Settings,
     writer: Writer<'a>,
     /// Where the lines come from.
@@ -214,7 +211,7 @@ impl Work<'_> {
     fn translated(&self, lines: &[String]) -> Result<Vec<Translated>, LineError> {
         match &self.model {
             Model::Own(model) => model.translate(lines, &self.settings),
-            Model::Pretrained(model) => model.translate(lines, &self.settings, self.looking),
+            Model::Pretrained(model) => model.translate(lines, &self.settings, self.writer.looking),
         }
     }
 
@@ -273,6 +270,17 @@ impl Work<'_> {
 
     /// Writes the pictures, and prints warnings about the whole input.
     fn finish(&mut self) -> Result<(), Failure> {
+        self.warn_of_all();
+        self.writer.finish()
+    }
+
+    /// The same of the lines before `error`, which ends the command.
+    fn end(&self, error: Failure) -> Result<(), Failure> {
+        self.warn_of_all();
+        self.writer.kept.end(error)
+    }
+
+    fn warn_of_all(&self) {
         if self.unfinished > 0 && !self.quiet {
             output::warn(&format!(
                 "{} of {} translations were ended by the length limit (--max-length)",
@@ -285,7 +293,6 @@ impl Work<'_> {
                 self.unfamiliar, self.line
             ));
         }
-        self.writer.finish()
     }
 
     /// Warns of a sentence that is far from the model's training text.
@@ -355,6 +362,8 @@ struct Writer<'a> {
     is_terminal: bool,
     screen: Option<Screen>,
     kept: Kept<'a>,
+    /// Whether any attention weights are printed or written to a file, so that they must be recorded.
+    looking: bool,
     /// The model without attention whose heat map was asked for.
     unattended: Option<String>,
 }
@@ -447,6 +456,13 @@ impl<'a> Writer<'a> {
         let written = options.output.iter().map(|path| (path, false));
         output::expect_apart(model.chain(options.input.clone()), written)?;
         kept.expect_apart(options.input.iter().chain(&options.output), true)?;
+        let screen = (drawn && !options.json).then(|| Screen::detect(&options.pictures));
+        let looking =
+            screen.is_some() || kept.is_wanted() || options.attention == Attention::Always;
+        if looking && !ranks::all().is_alone() {
+            let message = "attention is shown, and written to files, by one process; start this without mpirun";
+            return Err(Failure::Usage(message.to_owned()));
+        }
         let (output, done) = match &options.output {
             Some(path) if options.resume => {
                 expect_form(path, options.json)?;
@@ -459,17 +475,11 @@ impl<'a> Writer<'a> {
             kept,
             output,
             is_terminal,
-            screen: (drawn && !options.json).then(|| Screen::detect(&options.pictures)),
+            screen,
+            looking,
             unattended: None,
         };
         Ok((writer, done))
-    }
-
-    /// Whether any attention weights are printed or written to a file.
-    fn shows_attention(&self) -> bool {
-        self.screen.is_some()
-            || self.kept.is_wanted()
-            || self.options.attention == Attention::Always
     }
 
     fn is_on_terminal(&self) -> bool {

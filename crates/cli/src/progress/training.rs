@@ -188,7 +188,7 @@ impl Training {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.println(output::safe(text)),
             None => output::say(text),
         }
     }

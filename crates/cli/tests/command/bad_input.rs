@@ -171,9 +171,10 @@ fn a_line_of_ten_thousand_words_is_cut_or_refused() {
     assert!(stderr(&assert).contains(&warning), "{}", stderr(&assert));
 
     let mut command = regard();
+    let (picture, svg) = inside(folder.path(), "look.svg");
     command.args(short).args(["--long-lines", "error"]);
     refused_command(
-        &mut command,
+        command.args(["--svg", &svg]),
         1,
         [&input, "line 2 has 10000 tokens", "6 allowed"],
     );
@@ -182,6 +183,16 @@ fn a_line_of_ten_thousand_words_is_cut_or_refused() {
         "b a\n",
         "the lines before have their translations"
     );
+    assert!(picture.is_file(), "and their pictures");
+    // Nothing to draw is no reason to tell another error.
+    let arguments = [
+        &short[..3],
+        &["--max-source-tokens=6", "--long-lines=error"],
+    ]
+    .concat();
+    let mut command = regard();
+    command.args(arguments).args(["--svg", &svg, &long, "a b"]);
+    refused_command(&mut command, 1, ["line 1 has 10000 tokens"]);
     // Without an option the recipe's setting holds: here its 1000 tokens.
     let assert = run([
         "translate",
@@ -231,6 +242,13 @@ fn bytes_that_are_not_utf8_are_located() {
         stdout(&assert),
         "b a\n",
         "the lines before have their translations"
+    );
+    let first = file(folder.path(), "first", b"\xff\n");
+    let (_, svg) = inside(folder.path(), "look.svg");
+    refused(
+        ["translate", "-m", trained(), "-i", &first, "--svg", &svg],
+        1,
+        [&first, "line 1"],
     );
     let mut command = regard();
     command

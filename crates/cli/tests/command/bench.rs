@@ -67,6 +67,7 @@ fn a_pattern_that_fits_nothing_lists_the_kernels() {
         2,
         ["quantum", "dot forward", "adam"],
     );
+    refused(["bench", "--memory", "--quick"], 2, ["--quick"]);
     let message = stderr(&run(["bench", "--only", "quantum"]));
     let (_, names) = message.split_once("the kernels are: ").unwrap();
     let mut names: Vec<&str> = names.trim().split(", ").collect();

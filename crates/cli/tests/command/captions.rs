@@ -304,6 +304,14 @@ fn what_cannot_be_captioned_is_refused() {
             [option_name, "is for scores of translations"],
         );
     }
+    for option in ["--max-source-tokens=9", "--long-lines=cut"] {
+        let (option_name, _) = option.split_once('=').unwrap();
+        refused(
+            ["evaluate", "--model", captioner(), "--split=test", option],
+            2,
+            [option_name, "leave it out"],
+        );
+    }
     refused(
         [
             "evaluate",

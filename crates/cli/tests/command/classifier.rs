@@ -245,4 +245,9 @@ fn options_of_translations_are_not_for_classifiers() {
         refused_command(command.args(more), 2, [more[0], "leave it out"]);
     }
     assert_eq!(fs::read_to_string(&output).unwrap(), "1\n");
+    refused(
+        ["classify", "--model", model, "--weights", "f16", "good"],
+        2,
+        ["--weights", "leave it out"],
+    );
 }

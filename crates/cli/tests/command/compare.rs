@@ -435,6 +435,18 @@ fn what_cannot_be_compared() {
     );
     // No training was begun.
     assert!(!Path::new(&out).exists());
+    // Nor where the picture has no place.
+    let (_, nowhere) = inside(folder.path(), "none/length.svg");
+    for (picture, code, part) in [(&att, 2, "would be lost"), (&nowhere, 1, "cannot write")] {
+        let compare = ["compare", &att, &none, "--budget=1s", "--folder", &out];
+        refused_command(
+            regard().args(compare).args(["--svg", picture]),
+            code,
+            [picture.as_str(), part],
+        );
+        assert!(!Path::new(&out).join("att").exists());
+    }
+    assert_eq!(fs::read_to_string(&att).unwrap(), RECIPE);
     refused_command(
         regard().args([
             "compare",

@@ -252,6 +252,13 @@ fn alignments_are_scored_against_gold() {
     let gold = file(folder.path(), "gold1", "1-1 2?2 3-2\n");
     let arguments = ["--alignments", &found, "--gold", &gold, "--one-based"];
     assert_eq!(evaluated(&[&arguments[..], &["-b"]].concat()), "0.4000\n");
+    let more = [&arguments[..], &["-b", "-w", "6"]].concat();
+    assert_eq!(evaluated(&more), "0.400000\n");
+    let more = evaluated(&[&arguments[..], &["-w", "6"]].concat());
+    assert!(
+        more.starts_with("AER 0.400000 (precision 0.666667"),
+        "{more}"
+    );
     let json: Value =
         serde_json::from_str(&evaluated(&[&arguments[..], &["--json"]].concat())).unwrap();
     assert_eq!(json["recall"], 0.5);
@@ -286,7 +293,19 @@ fn a_model_translates_first() {
         text.contains(" of 40 lines)") && text.contains("(teacher-forced, "),
         "{text}"
     );
-    assert_eq!(fs::read_to_string(output).unwrap().lines().count(), 40);
+    let whole = fs::read(&output).unwrap();
+    assert_eq!(String::from_utf8_lossy(&whole).lines().count(), 40);
+    // Of lines that are there already, the last one cut inside a character, nobody knows the attention.
+    let third = whole.split_inclusive(|&byte| byte == b'\n').take(3);
+    let done = [third.collect::<Vec<_>>().concat(), vec![0xc3]].concat();
+    fs::write(&output, done).unwrap();
+    let resumed = ["--resume", "--output", &output_argument];
+    let evaluate = ["evaluate", "--model", trained(), "--split", "test"];
+    let assert = regard().args(evaluate).args(resumed).assert().success();
+    assert!(stderr(&assert).contains("3 lines were translated before (--resume)"));
+    let told = stdout(&assert);
+    assert!(told.contains("BLEU|") && !told.contains("AER"), "{told}");
+    assert!(fs::read(&output).unwrap() == whole);
     // The task is learned, and the attention shows it.
     let arguments = ["--model", trained(), "--split", "test", "--json"];
     let json: Value = serde_json::from_str(&evaluated(&arguments)).unwrap();
@@ -300,6 +319,25 @@ fn a_model_translates_first() {
         system["alignment"]["error_rate"].as_f64().unwrap() < 0.1,
         "{json}"
     );
+}
+
+/// What cannot be read or written is told before anything is translated.
+#[test]
+fn a_misspelt_file_costs_no_translation() {
+    let folder = tempdir().unwrap();
+    let (output, argument) = inside(folder.path(), "out.txt");
+    let (_, nowhere) = inside(folder.path(), "none/look.svg");
+    let evaluate = ["evaluate", "--model", trained(), "--split", "test"];
+    for more in [
+        ["--by-length", "--svg", &nowhere],
+        ["--by-length", "--html", &nowhere],
+        ["--confidence", "--bootstrap", &nowhere],
+    ] {
+        let mut command = regard();
+        command.args(evaluate).args(["--output", &argument]);
+        refused_command(command.args(more), 1, [&nowhere, "cannot"]);
+        assert!(!output.exists(), "{more:?}");
+    }
 }
 
 #[test]

@@ -584,6 +584,48 @@ fn texts_and_images_become_vectors_of_one_space() {
 }
 
 #[test]
+fn vectors_of_two_sizes_are_not_put_together() {
+    let folder = tempdir().unwrap();
+    let (golden, photo, _) = clip("clip");
+    let model = folder.path().join("clip");
+    fs::create_dir(&model).unwrap();
+    for entry in fs::read_dir(golden).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+    }
+    let settings = r#"{"truncate_dim": 5}"#;
+    file(&model, "config_sentence_transformers.json", settings);
+    let output = folder.path().join("vectors.safetensors");
+    let [model, output] = [model, output].map(|path| text(&path));
+    let embed = ["embed", "--model", &model, "--resume", "--output", &output];
+    let both = ["a cat", "--image", &photo];
+    refused_command(
+        regard().args(embed).args(both),
+        1,
+        ["texts have vectors of 5 numbers", "expected 12"],
+    );
+    // Images alone are one batch, and then one that cannot be read; the next command goes on behind the first.
+    let images = ["--image", &photo].repeat(32);
+    let missing = text(&folder.path().join("missing.png"));
+    refused_command(
+        regard()
+            .args(embed)
+            .args(&images)
+            .args(["--image", &missing]),
+        1,
+        ["missing.png"],
+    );
+    let done = regard()
+        .args(embed)
+        .args(&images)
+        .args(["--image", &photo])
+        .assert();
+    done.success();
+    let (read, _) = weights::from_bytes(&fs::read(&output).unwrap()).unwrap();
+    assert_eq!(read["vectors"].shape, [33, 12]);
+}
+
+#[test]
 fn labels_that_do_not_fit_are_refused() {
     let (model, photo, _) = clip("clip");
     let of_clip = |labels: &str, part: &str| {

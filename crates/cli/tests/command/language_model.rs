@@ -170,6 +170,20 @@ fn trained_models_write_look_and_are_scored() {
         );
         let slide = ["generate", "--model", &run, "--slide", "--attention", "a"];
         refused(slide, 2, ["--slide"]);
+        if !["transformer", "alibi", "buckets"].contains(&name) {
+            let cached = ["generate", "--model", &run, "--cache", "bf16", "a"];
+            refused(cached, 2, ["--cache", "leave it out"]);
+        }
+        if name == "lstmn" {
+            // All weights are computed, whichever of them are wanted.
+            let long = "abcd".repeat(4000);
+            for arguments in [
+                ["look", "--model", &run, "--query=last", &long],
+                ["generate", "--model", &run, "--attention", &long],
+            ] {
+                refused(arguments, 1, ["weights were asked for", "a shorter text"]);
+            }
+        }
         if maps.is_none() {
             let draw = ["generate", "--model", &run, "--attention", "a"];
             refused(draw, 1, ["a model that attends"]);

@@ -346,6 +346,16 @@ fn a_wrong_command_line_is_told_from_a_failure() {
     );
     refused(["evaluate", "-i", "-", "-r", "-"], 2, ["once"]);
     refused(
+        ["evaluate", "--alignments", "-", "--gold", "-"],
+        2,
+        ["once"],
+    );
+    refused(
+        ["evaluate", "-i", "-", "-r", "x", "--bootstrap", "-"],
+        2,
+        ["once"],
+    );
+    refused(
         ["evaluate", "-i", "x", "-r", "y", "--gold", "z"],
         2,
         ["--alignments"],
@@ -369,6 +379,10 @@ fn a_wrong_command_line_is_told_from_a_failure() {
         (
             ["translate", "--threads", "x"],
             "a whole number of at least 1",
+        ),
+        (
+            ["translate", "--batch-sentences", "1048577"],
+            "a whole number from 1 to 1048576",
         ),
         (["evaluate", "--seed", "x"], "a whole number of at least 0"),
         (

@@ -554,6 +554,14 @@ fn what_cannot_be_served_is_refused() {
     );
     refused(["serve", "--token", "short", "--no-open"], 2, ["token"]);
     refused(["serve", "--listen", "everywhere"], 2, ["--listen"]);
+    // The embedded ones have weights of one kind.
+    for model in ["multi30k-en-de", "scenes-captioner", "mnist-resnet"] {
+        refused(
+            ["serve", "--no-open", "--weights", "f16", "--model", model],
+            2,
+            ["--weights", "leave it out"],
+        );
+    }
 }
 
 /// A tiny model that others have trained, and an image.
@@ -714,9 +722,13 @@ fn the_head_of_a_captioner_is_switched_off() {
         let served = Served::start(&["--model", model]);
         assert_eq!(served.get("/api/traces")["model"]["changes_heads"], false);
         let change = json!([{"map": "self", "layer": 0, "head": 0, "change": "off"}]);
-        let told = served.look(&scene, "what is red?", &change).unwrap_err();
+        let question = match model {
+            "scenes-vqa" => "what is red?",
+            _ => "",
+        };
+        let told = served.look(&scene, question, &change).unwrap_err();
         assert!(told.contains("no heads that can be changed"), "{told}");
-        let asked = served.look(&scene, "what is red?", &json!([])).unwrap();
+        let asked = served.look(&scene, question, &json!([])).unwrap();
         let path = format!("/api/trace/{}/gradients", asked["trace"]);
         match model {
             "scenes-vqa" => {

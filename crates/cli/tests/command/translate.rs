@@ -77,6 +77,7 @@ fn one_line_in_is_one_line_out_in_order() {
     for arguments in [
         ["--batch-sentences=1", "--threads=1"],
         ["--batch-sentences=7", "--threads=2"],
+        ["--batch-sentences=1048576", "--threads=2"],
     ] {
         assert_eq!(piped(&input, &arguments), output);
     }
@@ -371,6 +372,53 @@ fn the_coverage_penalty_needs_attention() {
         with("0").assert().success();
     }
     piped("a b c\n", &["--coverage-penalty", "0.2"]);
+}
+
+#[test]
+fn a_misspelt_input_leaves_the_output() {
+    let folder = tempdir().unwrap();
+    let (path, output) = inside(folder.path(), "out.txt");
+    fs::write(&path, "hours of work\n").unwrap();
+    let (_, input) = inside(folder.path(), "none.txt");
+    let translate = ["translate", "--model", trained(), "--output", &output];
+    refused_command(
+        regard().args(translate).args(["--input", &input]),
+        1,
+        [&input, "cannot read"],
+    );
+    // A page would have the remaining lines alone.
+    let input = file(folder.path(), "in.txt", "a b\n");
+    let (_, page) = inside(folder.path(), "look.html");
+    let more = ["--input", &input, "--resume", "--html", &page];
+    let mut resumed = regard();
+    resumed.args(translate).args(more);
+    refused_command(&mut resumed, 2, ["--resume", "--html"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "hours of work\n");
+}
+
+/// Who writes to a pipe may wait for the output first.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_waited_for_after_the_output_is_opened() {
+    use std::{thread, time::Duration};
+
+    let folder = tempdir().unwrap();
+    let [(pipe, input), (path, output)] = ["in", "out"].map(|name| inside(folder.path(), name));
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_regard"))
+        .args(["translate", "--model", trained()])
+        .args(["--input", &input, "--output", &output])
+        .spawn()
+        .unwrap();
+    let waited = (0..600).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        path.exists()
+    });
+    assert!(child.try_wait().unwrap().is_none(), "it waits for the pipe");
+    fs::write(&pipe, "a b\n").unwrap();
+    assert!(child.wait().unwrap().success() && waited);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "b a\n");
 }
 
 #[test]

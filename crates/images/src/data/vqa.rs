@@ -1,7 +1,7 @@
 //! Questions and answers of VQA version 2 (Goyal 2017), over COCO's images.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -74,8 +74,14 @@ pub fn vqa(
         .transpose()?;
     let mut dataset = Dataset::default();
     let mut places: HashMap<u64, Option<usize>> = HashMap::new();
+    let mut ids = HashSet::new();
     for (i, entry) in asked.questions.into_iter().enumerate() {
         let name = |field: &str| format!("questions[{i}].{field}");
+        if !ids.insert(entry.question_id) {
+            let given = format!("{}, as of one before it", entry.question_id);
+            let expected = "each number once";
+            return Err(field(questions, name("question_id"), given, expected));
+        }
         let mut question = Question {
             id: entry.question_id,
             phrase: Phrase::plain(entry.question),
@@ -86,11 +92,8 @@ pub fn vqa(
         };
         if let Some((path, answers)) = &mut answers {
             let (_, found) = answers.remove(&entry.question_id).ok_or_else(|| {
-                let given = format!(
-                    "{}, which has no answer or was asked before",
-                    entry.question_id
-                );
-                let expected = format!("a question_id of {}, each once", path.display());
+                let given = format!("{}, which has no answer", entry.question_id);
+                let expected = format!("a question_id of {}", path.display());
                 field(questions, name("question_id"), given, expected)
             })?;
             if found.image_id != entry.image_id {

@@ -116,10 +116,12 @@ fn vqa_is_read() {
         &["questions[1].image_id is 8", "answers.json"],
     );
     let asked = changed(&questions, "/questions/1/question_id", json!(420));
-    refused(
-        read(&asked, Some(&annotations), Broken::Error),
-        &["questions[1].question_id is 420"],
-    );
+    for annotations in [Some(&annotations), None] {
+        refused(
+            read(&asked, annotations, Broken::Error),
+            &["questions[1].question_id is 420, as of one before it"],
+        );
+    }
     let answers = changed(&annotations, "/annotations/2/question_id", json!(71));
     refused(
         read(&questions, Some(&answers), Broken::Error),

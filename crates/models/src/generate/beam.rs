@@ -53,6 +53,16 @@ struct Node {
     before: Option<Rc<Node>>,
 }
 
+impl Drop for Node {
+    /// One node after the other: each within the last would take as many calls as the text has tokens.
+    fn drop(&mut self) {
+        let mut next = self.before.take();
+        while let Some(node) = next {
+            next = Rc::into_inner(node).and_then(|mut node| node.before.take());
+        }
+    }
+}
+
 struct Candidate {
     row: usize,
     token: u32,
@@ -342,5 +352,32 @@ fn finish(beam: &Beam, length: usize, config: &BeamConfig, ends: &[u32]) -> Hypo
         weights,
         finished: end.is_some(),
         end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call for each of its tokens would overflow the stack.
+    #[test]
+    fn a_long_history_is_dropped() {
+        let after = |before: Option<Rc<Node>>, token: u32| {
+            Some(Rc::new(Node {
+                token,
+                weights: vec![],
+                before,
+            }))
+        };
+        let shared = (0..1000).fold(None, after);
+        drop((1000..200_000).fold(shared.clone(), after));
+        let beam = Beam {
+            sentence: 0,
+            log_probability: 0.0,
+            history: shared,
+            coverage: vec![],
+        };
+        let tokens: Vec<u32> = (0..1000).collect();
+        assert_eq!(past(&beam).0, tokens);
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
-/// The most tokens that are read at once.
+/// The most tokens that are read at once by steps, and whose logits are computed at once.
 const PART: usize = 256;
 
 /// A causal model of text as it was trained.
@@ -99,12 +99,17 @@ impl CausalModel for PlainTextModel {
         each: &mut dyn FnMut(usize, &mut [f32]),
     ) -> Result<(), InputError> {
         self.check(text)?;
+        if first >= text.len() {
+            return Ok(());
+        }
         let (ids, keep) = self.batch(text);
         let scored = self.model.forward(ids, &keep, &mut DropoutRng::none());
-        let first = first.min(text.len());
-        let readout = scored.readout.narrow(0, first, text.len() - first);
-        let mut logits: Vec<f32> = scored.output.logits(readout).into_data().iter().collect();
-        each(first, &mut logits);
+        for at in (first..text.len()).step_by(PART) {
+            let readout = scored.readout.clone();
+            let readout = readout.narrow(0, at, PART.min(text.len() - at));
+            let mut logits: Vec<f32> = scored.output.logits(readout).into_data().iter().collect();
+            each(at, &mut logits);
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::{
     AnyTextModel, Objective, TextBatch, Vocabulary,
     pretrained::{Input, PackedText},
     role::AnyModelConfig,
-    scoring::CausalModel,
+    scoring::{CausalModel, teacher_forced},
     transformer::{Norm, Positions},
 };
 
@@ -155,6 +155,28 @@ fn a_text_is_read_in_parts() {
     read.unwrap().step(&[5, 5], &mut logits);
     assert_eq!(logits.len(), 2 * VOCABULARY.size);
     assert_eq!(told, [256, 512, 600, 609]);
+}
+
+/// Logits come in parts, of a text of any length, and are those of the whole.
+#[test]
+fn predictions_come_in_parts() {
+    let plain = PlainTextModel::new(built(&LstmLmConfig::tiny()), &Device::flex()).unwrap();
+    let text: Vec<u32> = (0..600).map(|t| 4 + t % 16).collect();
+    let whole = logits(plain.model(), &text).concat();
+    for first in [0, 300, 599, 600, 700] {
+        let (mut next, mut found) = (first, vec![]);
+        let read = plain.predict(&text, first, &mut |at, logits| {
+            assert_eq!(at, next);
+            assert!(logits.len() <= 256 * VOCABULARY.size);
+            next += logits.len() / VOCABULARY.size;
+            found.extend_from_slice(logits);
+        });
+        read.unwrap();
+        let from = first.min(text.len()) * VOCABULARY.size;
+        expect_near(&found, &whole[from..], &format!("from {first}"));
+    }
+    // A token with none before it.
+    teacher_forced(&plain, &[7], 1, |_, _| panic!("nothing to predict")).unwrap();
 }
 
 #[test]

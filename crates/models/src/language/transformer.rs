@@ -229,7 +229,7 @@ config! {
     pub struct TransformerLmConfig {
         /// What is predicted: "causal" (the next token) or "masked" (tokens behind masks).
         objective: Objective = Objective::Causal;
-        /// Tokens of a training text; with positions "learned", the most that the model reads.
+        /// Tokens of a training text; with positions "learned" or "sinusoidal", the most that the model reads.
         context: usize = 256, in SIZE;
         /// Whether the output layer shares the word vectors.
         tie: bool = true;

@@ -134,7 +134,7 @@ impl Answers {
             for j in i..places.len().min(i.saturating_add(self.longest)) {
                 let score = start[i] * end[j];
                 // Wider than asked for: several become one when they are extended to words.
-                let enough = 2 * self.top + 10;
+                let enough = self.top.saturating_mul(2).saturating_add(10);
                 if found.len() == enough && found[enough - 1].score >= score {
                     continue;
                 }

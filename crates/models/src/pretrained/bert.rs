@@ -147,6 +147,7 @@ pub(super) fn roberta_named(
     if let Positions::Table { first, .. } = &mut embedding.positions {
         *first = padding + 1;
     }
+    embedding.padding = u32::try_from(padding).ok();
     embedding.context = embedding.context.saturating_sub(padding + 1);
     let has = folder.find("pooler.dense.weight", &names).is_some();
     source.pooler = has.then(|| sizes.square("pooler.dense"));

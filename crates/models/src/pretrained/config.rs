@@ -256,6 +256,11 @@ impl Config {
         }
     }
 
+    /// Whether it is a section of a section.
+    pub(super) fn is_in_section(&self) -> bool {
+        self.section.matches('.').count() > 1
+    }
+
     /// Whether it has no keys.
     pub(super) fn is_empty(&self) -> bool {
         self.fields.is_empty()

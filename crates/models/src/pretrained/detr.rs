@@ -105,6 +105,11 @@ impl DetectorModel {
         if config.text_or("position_embedding_type", "sine")? != "sine" {
             return Err(config.refuse("position_embedding_type", "\"sine\""));
         }
+        const AUXILIARY: &str = "auxiliary_loss";
+        if config.flag_or(AUXILIARY, false)? {
+            let expected = "false: with true, transformers norms the states between the layers of the decoder, which is not supported";
+            return Err(config.refuse(AUXILIARY, expected));
+        }
         let queries = config.size_or("num_queries", 100)?;
         let masks = folder.find("mask_head.lay1.weight", &NAMES).is_some();
         let found = DetrConfig {

@@ -44,6 +44,8 @@ pub struct EmbeddingSource {
     pub scale: f32,
     /// Positions.
     pub positions: Positions<Matrix>,
+    /// A token that takes no place in a text: it has the row of the table before that of the first token (RoBERTa's padding).
+    pub padding: Option<u32>,
     /// `[types, model]`
     pub types: Option<Matrix>,
     /// The norm of the sum.
@@ -58,6 +60,7 @@ pub(super) struct Embedding {
     pub(super) tokens: Arc<Product>,
     pub(super) scale: f32,
     pub(super) positions: Positions<Product>,
+    pub(super) padding: Option<u32>,
     pub(super) types: Option<Product>,
     pub(super) norm: Option<NormWeights>,
     pub(super) context: usize,
@@ -70,6 +73,7 @@ impl EmbeddingSource {
             tokens,
             scale: 1.0,
             positions: Positions::None,
+            padding: None,
             types: None,
             norm: None,
             context,
@@ -106,6 +110,7 @@ impl EmbeddingSource {
                     first: *first,
                 },
             },
+            padding: self.padding,
             types: self.types.as_ref().map(read).transpose()?,
             norm: self.norm.map(|norm| norm.read(weights)).transpose()?,
             context: self.context,
@@ -156,6 +161,7 @@ impl Embedding {
         let start = to.len();
         to.resize(start + ids.len() * size, 0.0);
         let mut other = vec![0.0; size];
+        let mut skipped = 0;
         let rows = to[start..].chunks_exact_mut(size.max(1));
         for ((at, &id), row) in ids.iter().enumerate().zip(rows) {
             if self.tokens.column(id as usize, row).is_err() {
@@ -178,7 +184,14 @@ impl Embedding {
                     table,
                     first: row_0,
                 } => {
-                    if table.column(row_0 + first + at, &mut other).is_err() {
+                    let place = match self.padding == Some(id) {
+                        true => {
+                            skipped += 1;
+                            row_0.saturating_sub(1)
+                        }
+                        false => row_0 + first + at - skipped,
+                    };
+                    if table.column(place, &mut other).is_err() {
                         let (tokens, context) = (first + ids.len(), self.context);
                         return Err(InputError::Long { tokens, context });
                     }

@@ -328,6 +328,13 @@ impl TextEncoder {
         Some(expect_valid(vector.projection.forward(state, 1)))
     }
 
+    /// How many numbers [`vector`](Self::vector) has, of a model that makes one.
+    pub(super) fn vector_size(&self) -> Option<usize> {
+        let vector = self.vector.as_ref()?;
+        let [_, size] = vector.projection.sizes();
+        Some(size)
+    }
+
     /// The pooled vector of a text from its states: `tanh(W h_0)`, if the model has a pooler.
     pub fn pooled(&self, states: &[f32]) -> Option<Vec<f32>> {
         let first = states.get(..self.size())?;

@@ -221,6 +221,17 @@ impl On {
     }
 }
 
+const BEYOND: GradientError = GradientError::Unserved("a place beyond the text");
+
+/// Refuses tokens that an `output` layer does not have.
+fn expect_known(output: &Product, tokens: &[u32]) -> Result<(), InputError> {
+    let [_, vocabulary] = output.sizes();
+    match tokens.iter().find(|&&id| id as usize >= vocabulary) {
+        Some(&id) => Err(InputError::Token { id, vocabulary }),
+        None => Ok(()),
+    }
+}
+
 /// Refuses what is too large, of a text of `length` tokens and a `source` that `stacks` read, before an `output` layer.
 fn expect_room(
     stacks: &[&Stack],
@@ -245,7 +256,7 @@ impl LanguageModel {
     /// not heeded: they are those of the model as it is.
     ///
     /// # Errors
-    /// A text that is too long, a model that is too large; tokens that are not in the vocabulary.
+    /// A text that is too long, a model that is too large; places beyond the text, tokens that are not in the vocabulary.
     pub fn gradients(
         &self,
         text: &[u32],
@@ -263,7 +274,10 @@ impl LanguageModel {
     ) -> Result<OutputGradients, GradientError> {
         self.embedding.check(text, 0)?;
         let (places, tokens) = unzipped(wanted);
-        self.expect_tokens(&tokens)?;
+        expect_known(self.output(), &tokens)?;
+        if wanted.iter().any(|&(place, _)| place >= text.len()) {
+            return Err(BEYOND);
+        }
         expect_room(&[&self.stack], [text.len(), 0], self.output())?;
         let mut embedded = vec![];
         self.embedding.embed(text, &[], 0, &mut embedded)?;
@@ -280,14 +294,6 @@ impl LanguageModel {
             own,
             cross: vec![],
         })
-    }
-
-    fn expect_tokens(&self, tokens: &[u32]) -> Result<(), InputError> {
-        let [_, vocabulary] = self.output().sizes();
-        match tokens.iter().find(|&&id| id as usize >= vocabulary) {
-            Some(&id) => Err(InputError::Token { id, vocabulary }),
-            None => Ok(()),
-        }
     }
 
     /// `[rows, vocabulary]`
@@ -318,7 +324,8 @@ impl TextEncoder {
     /// The gradients of `log p` of `output`. Changed heads are not heeded: they are those of the model as it is.
     ///
     /// # Errors
-    /// A text that is too long, a model that is too large, one with global tokens, or without a head that gives a probability to this output.
+    /// A text that is too long, a model that is too large, one with global tokens, or without a head that gives a probability to this output;
+    /// a place beyond the text, a token that is not in the vocabulary.
     pub fn gradients(
         &self,
         text: Input<'_>,
@@ -354,8 +361,9 @@ impl TextEncoder {
             }
         };
         if place >= length {
-            return Err(GradientError::Unserved("a place beyond the text"));
+            return Err(BEYOND);
         }
+        expect_known(self.output(), &[wanted])?;
         let mut embedded = vec![];
         self.embedding
             .embed(text.ids, text.types, 0, &mut embedded)?;
@@ -424,7 +432,7 @@ impl Seq2SeqModel {
             return Err(GradientError::Unserved("a text without tokens"));
         }
         self.embedding.check(source, 0)?;
-        decoder.expect_tokens(written)?;
+        expect_known(decoder.output(), written)?;
         let lengths = [written.len(), source.len()];
         expect_room(&[&self.encoder, &decoder.stack], lengths, decoder.output())?;
         let before = &written[..written.len() - 1];

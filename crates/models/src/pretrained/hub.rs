@@ -112,7 +112,8 @@ impl Hub {
         Self { patience, ..self }
     }
 
-    /// As [`resolve`], with this cache and server. `progress` is told of a download: the file, the bytes so far and in all.
+    /// As [`resolve`], with this cache and server. `progress` is told of a download: the file, the bytes so far and in all; and once, of 0
+    /// bytes, that another process downloads the model, which is waited for.
     ///
     /// # Errors
     /// As [`resolve`]'s.
@@ -156,9 +157,7 @@ impl Hub {
         let mut problem = format!("there is no such folder, and none in the cache {cache}");
         match (nearest(model, &names), name) {
             (Some(near), _) => problem.push_str(&format!("; did you mean {near}?")),
-            (None, Some(name)) => {
-                problem.push_str(&format!("; {PREFIX}{} downloads it", name.repository))
-            }
+            (None, Some(_)) => problem.push_str(&format!("; {PREFIX}{model} downloads it")),
             (None, None) => {}
         }
         Err(not_found(model, problem))

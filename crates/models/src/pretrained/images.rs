@@ -240,6 +240,10 @@ impl ImagePreparation {
                 Side::Shorter(..) => return Err(config.refuse("crop_size", "height and width")),
             },
         };
+        if crop.is_some() {
+            // The middle of an image as it is would be another one than that of the resized image.
+            expect_resizing(config)?;
+        }
         // A size that the file leaves out is the class'.
         let square = match config.has("size") {
             true => config.flag_or("default_to_square", class.square)?,
@@ -314,7 +318,8 @@ impl ImagePreparation {
         if !matches!(filter, 2 | 3) {
             return Err(config.refuse("resample", "2 (bilinear) or 3 (bicubic)"));
         }
-        // Stretching to the model's size changes no image that has this size, and without it the model reads no other.
+        // Stretching to the model's size changes no image that has this size, and without it (and nothing cut out) the model reads no
+        // other.
         let only_stretches = matches!(resizing, Resizing::Stretch(to) if to == size);
         if !only_stretches {
             expect_resizing(config)?;

@@ -346,13 +346,17 @@ impl Pooling {
     }
 
     /// The vector of a text from its tokens and their states `[tokens, model]`. Where a prompt is not pooled, the states of its tokens
-    /// are left out, but for the last state of all. Only the first numbers are kept where the folder has a `truncate_dim`.
+    /// are left out, but for the last state of all. What is pooled of no tokens is zeros. Only the first numbers are kept where the folder
+    /// has a `truncate_dim`.
     ///
     /// # Panics
     /// If the `model` is another than that of the folder, and its vectors are of another size than a dense module expects.
     pub fn vector(&self, model: &TextEncoder, ids: &[u32], states: &[f32]) -> Vec<f32> {
-        let vector = model.vector(ids, states);
-        let mut vector = vector.unwrap_or_else(|| {
+        let own = model.vector_size().map(|size| {
+            let vector = model.vector(ids, states);
+            vector.unwrap_or_else(|| vec![0.0; size])
+        });
+        let mut vector = own.unwrap_or_else(|| {
             let last = (states.len() / model.size()).saturating_sub(1);
             let skipped = self.skipped.min(last);
             let ways = self.ways.iter();
@@ -530,13 +534,15 @@ pub fn normalize(vector: &mut [f32]) {
     vector.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// The cosine of the angle between two vectors of one length; 0 if one of them is 0.
+/// The cosine of the angle between two vectors of one length; 0 if one of them is 0, NaN if one of them holds a NaN.
 ///
 /// ```
 /// use regard_models::pretrained::cosine;
 ///
 /// assert_eq!(cosine(&[3.0, 4.0], &[6.0, 8.0]), 1.0);
 /// assert_eq!(cosine(&[1.0, 0.0], &[0.0, 2.0]), 0.0);
+/// assert_eq!(cosine(&[1.0, 0.0], &[0.0, 0.0]), 0.0);
+/// assert!(cosine(&[1.0, 0.0], &[f32::NAN, 2.0]).is_nan());
 /// ```
 pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| -> f64 {
@@ -544,8 +550,8 @@ pub fn cosine(a: &[f32], b: &[f32]) -> f64 {
         products.sum()
     };
     let lengths = (dot(a, a) * dot(b, b)).sqrt();
-    match lengths > 0.0 {
-        true => (dot(a, b) / lengths).clamp(-1.0, 1.0),
-        false => 0.0,
+    match lengths == 0.0 {
+        true => 0.0,
+        false => (dot(a, b) / lengths).clamp(-1.0, 1.0),
     }
 }

@@ -135,13 +135,21 @@ fn kind(config: &Config, of: &Config) -> Result<&'static str, PretrainedError> {
     })
 }
 
-/// The length of training, which Phi-3's files state beside the section.
-fn trained(config: &Config, of: &Config) -> Result<usize, PretrainedError> {
+/// Where the length of training is stated, and by which key. What stands beside the section holds, as in Phi-3's files, but not for the
+/// section of a type of layers.
+fn statement<'a>(config: &'a Config, of: &'a Config) -> (&'a Config, &'static str) {
     const KEY: &str = "original_max_position_embeddings";
-    match [of, config].into_iter().find(|it| it.has(KEY)) {
-        Some(stated) => stated.size(KEY),
-        None => config.size("max_position_embeddings"),
+    let beside = (!of.is_in_section()).then_some(config);
+    match beside.into_iter().chain([of]).find(|it| it.has(KEY)) {
+        Some(stated) => (stated, KEY),
+        None => (config, "max_position_embeddings"),
     }
+}
+
+/// The length of training.
+fn trained(config: &Config, of: &Config) -> Result<usize, PretrainedError> {
+    let (stated, key) = statement(config, of);
+    stated.size(key)
 }
 
 /// How many times longer than in training texts may be.
@@ -211,6 +219,11 @@ fn rotation_of(
             rotation.factor = match of.has("attention_factor") {
                 true => of.positive("attention_factor")?,
                 false if factor <= 1.0 => 1.0,
+                false if trained < 2 => {
+                    let (stated, key) = statement(config, of);
+                    let expected = "at least 2, as its logarithm divides that of the factor";
+                    return Err(stated.refuse(key, expected));
+                }
                 false => (1.0 + factor.ln() / (trained as f64).ln()).sqrt(),
             };
         }

@@ -68,11 +68,11 @@ pub struct Trainable {
 }
 
 impl Trainable {
-    /// Reads an encoder's or a language model's folder.
+    /// Reads an encoder's or a language model's folder. A `<pad>` inside a text takes a position then, which it does not in RoBERTa.
     ///
     /// # Errors
     /// [`PretrainedError`]; also for a model with a part that [`TextTransformerConfig`] has no key for, such as softcaps, norms of
-    /// queries and keys, scaled rotary positions, or blocks that differ.
+    /// queries and keys, scaled rotary positions, global tokens, or blocks that differ.
     pub fn open(folder: &Folder) -> Result<Self, PretrainedError> {
         let (family, storage) = (families::of(folder)?, Some(Storage::F32));
         let config = folder.config();
@@ -260,6 +260,9 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
     if own.query_norm.is_some() || own.key_norm.is_some() {
         return Err(unlike("it has norms of queries and keys"));
     }
+    if own.global.is_some() {
+        return Err(unlike("it has global tokens with projections of their own"));
+    }
     if own.scale.is_some() {
         return Err(unlike("its scores have a factor of their own"));
     }
@@ -311,7 +314,11 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
             Some(rotation) => base(rotation, sizes.head)?,
             None => TextTransformerConfig::default().rotary_base,
         },
-        window: own.window,
+        // On both sides the kernel's window does not count the token itself, and the configuration's does.
+        window: own.window.map(|window| match sizes.causal {
+            true => window,
+            false => window + 1,
+        }),
         bias: products.iter().any(|product| product.bias().is_some()),
         ..TextTransformerConfig::default()
     })
@@ -416,6 +423,37 @@ pub(super) fn norm(to: &mut Arrays, name: &str, norm: Option<&NormWeights>) {
                 values: values.clone(),
             };
             to.insert(format!("{name}.{end}"), array);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::Trainable;
+    use crate::{
+        ModelConfig, Objective, TextModel, Vocabulary, language::TransformerLmConfig,
+        pretrained::PackedText,
+    };
+
+    /// The configuration of a packed model is found again, though the kernel counts a window on both sides otherwise.
+    #[test]
+    fn windows_are_counted_as_in_a_configuration() {
+        for objective in [Objective::Causal, Objective::Masked] {
+            let mut config = TransformerLmConfig {
+                objective,
+                ..TransformerLmConfig::tiny()
+            };
+            config.transformer.window = Some(4);
+            let model = config.init(&Vocabulary::new(20), 1, &Device::flex());
+            let found = match model.unwrap().pack() {
+                Some(PackedText::Writes(packed)) => Trainable::of(&packed.embedding, &packed.stack),
+                Some(PackedText::Reads(packed)) => Trainable::of(&packed.embedding, &packed.stack),
+                None => panic!("a kernel serves the model"),
+            };
+            let window = found.unwrap().transformer.window;
+            assert_eq!(window, Some(4), "{objective:?}");
         }
     }
 }

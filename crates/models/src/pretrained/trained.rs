@@ -54,6 +54,7 @@ impl PackedText {
                 _ => context,
             },
             positions,
+            padding: None,
             types: None,
             norm: model.norm.as_ref().map(norm),
         };

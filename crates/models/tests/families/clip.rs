@@ -63,6 +63,8 @@ fn texts_have_the_tokens_states_weights_and_vectors_of_transformers() {
             }
         }
         assert_eq!(model.vector(&[], &[]), None);
+        let size = golden.row("text_vectors", 0).len();
+        assert_eq!(pooling.vector(&model, &[], &[]), vec![0.0; size]);
         // A text without its end mark is read at its first token, as there.
         if case == "clip" {
             let ids = [3, 5];

@@ -239,6 +239,12 @@ fn wrong_folders_are_refused_by_key() {
         ),
         (
             "detr",
+            "\"auxiliary_loss\": false",
+            "\"auxiliary_loss\": true",
+            "auxiliary_loss: found true; expected false",
+        ),
+        (
+            "detr",
             "\"num_queries\": 5",
             "\"num_queries\": 16777216",
             "[16777216, 16]",

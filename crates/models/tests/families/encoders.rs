@@ -1,6 +1,7 @@
 //! Models that read.
 
 use regard_models::pretrained::{Folder, Input, Look, TextEncoder};
+use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::json;
 
 use super::{Golden, Weights, close, copied, open, real};
@@ -234,6 +235,50 @@ fn keys_mean_what_their_class_says() {
     };
     assert_eq!(with("distilbert", 0.5), with("distilbert", 1e-5));
     assert_ne!(with("bert", 0.5), with("bert", 1e-5));
+}
+
+/// Padding inside a text takes no position, and has a row of its own (`create_position_ids_from_input_ids` of transformers 5.24): the same
+/// vectors as those of another word in a model whose rows stand in that order.
+#[test]
+fn padding_inside_a_text_takes_no_position() {
+    let copy = copied("roberta");
+    let path = copy.path().join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    // Some rows with the values of others.
+    let changed = |name: &str, rows: &[(usize, usize)]| {
+        let view = file.tensor(name).unwrap();
+        let (old, mut new) = (view.data(), view.data().to_vec());
+        let row = old.len() / view.shape()[0];
+        for (to, from) in rows {
+            new[to * row..][..row].copy_from_slice(&old[from * row..][..row]);
+        }
+        new
+    };
+    let words = "roberta.embeddings.word_embeddings.weight";
+    let positions = "roberta.embeddings.position_embeddings.weight";
+    let new = [
+        (words, changed(words, &[(50, 1)])),
+        (positions, changed(positions, &[(4, 1), (5, 4), (6, 5)])),
+    ];
+    let tensors = file.tensors().into_iter().map(|(name, view)| {
+        let data = new.iter().find(|(other, _)| *other == name);
+        let data = data.map_or(view.data(), |(_, data)| data.as_slice());
+        let view = TensorView::new(view.dtype(), view.shape().to_vec(), data).unwrap();
+        (name, view)
+    });
+    std::fs::write(&path, safetensors::serialize(tensors, None).unwrap()).unwrap();
+    let states = |folder: Folder, ids: &[u32]| {
+        let model = TextEncoder::open(&folder, None).unwrap();
+        let input = Input {
+            ids,
+            ..Default::default()
+        };
+        model.states(&[input], None).unwrap()
+    };
+    let found = states(open("roberta"), &[0, 9, 1, 8, 2]);
+    let expected = states(Folder::open(copy.path()).unwrap(), &[0, 9, 50, 8, 2]);
+    assert_eq!(found, expected);
 }
 
 /// One weight, one head: what a look shows is what all weights show.

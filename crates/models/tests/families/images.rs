@@ -372,6 +372,14 @@ fn wrong_folders_are_refused_by_key() {
             "\"resample\": 0",
             "resample: found 0",
         ),
+        // The middle of an image as it is, which is not squeezed.
+        (
+            "vit",
+            preprocessor,
+            "\"do_resize\": true",
+            "\"do_resize\": false, \"do_center_crop\": true, \"crop_size\": 16",
+            "do_resize: found false; expected true",
+        ),
         (
             "resnet",
             "config.json",

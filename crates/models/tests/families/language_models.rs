@@ -318,7 +318,7 @@ fn missing_keys_mean_what_they_mean_to_the_family() {
 #[test]
 fn other_words_for_a_scaling_describe_the_same_model() {
     type Change = fn(&mut Map<String, Value>);
-    let cases: [(&str, &str, Change); 4] = [
+    let cases: [(&str, &str, Change); 6] = [
         ("phi3-longrope", "config.v4.json", |config| {
             config["rope_scaling"]["type"] = json!("yarn");
         }),
@@ -337,6 +337,16 @@ fn other_words_for_a_scaling_describe_the_same_model() {
             let parameters = config["rope_parameters"].as_object_mut().unwrap();
             let trained = parameters.remove("original_max_position_embeddings");
             config["max_position_embeddings"] = trained.unwrap();
+        }),
+        // The length of training that stands beside the section holds.
+        ("llama-llama3", "config.json", |config| {
+            let key = "original_max_position_embeddings";
+            let section = &mut config["rope_parameters"][key];
+            let trained = std::mem::replace(section, json!(7));
+            config.insert(key.to_owned(), trained);
+        }),
+        ("phi3-longrope", "config.json", |config| {
+            config["rope_parameters"]["original_max_position_embeddings"] = json!(7);
         }),
     ];
     for (case, file, change) in cases {
@@ -383,6 +393,11 @@ fn what_no_model_here_does_is_refused() {
         let named = error.contains("use_bidirectional_attention: found true");
         assert!(named && error.contains("EmbeddingGemma"), "{error}");
     }
+    // Cosines and sines would be multiplied by a number without end.
+    let key = "original_max_position_embeddings";
+    let error = with("phi3-longrope", key, json!(1));
+    let expected = format!("{key}: found 1; expected at least 2");
+    assert!(error.contains(&expected), "{error}");
     // Before frequencies are made for each of its features.
     let error = with("llama", "head_dim", json!(16_777_216));
     assert!(

@@ -238,7 +238,7 @@ fn answers_are_those_of_the_pipeline_window_by_window() {
         let windows = ContextWindows::new(&tokenizer, question, context, 16, overlap).unwrap();
         let expected = case["windows"].as_array().unwrap();
         assert_eq!(windows.count(), expected.len(), "{question}");
-        let mut all = Answers::new(5, 6);
+        let (mut all, mut every) = (Answers::new(5, 6), Answers::new(usize::MAX, 6));
         for (number, expected) in expected.iter().enumerate() {
             let window = windows.window(number);
             let (ids_of, types) = (&window.ids, &window.types);
@@ -266,6 +266,7 @@ fn answers_are_those_of_the_pipeline_window_by_window() {
             let mut here = Answers::new(5, 6);
             here.add(number, &window, &spans);
             all.add(number, &window, &spans);
+            every.add(number, &window, &spans);
             // Spans of the same words are one answer.
             let mut answers: BTreeMap<[usize; 2], f64> = BTreeMap::new();
             for span in expected["spans"].as_array().unwrap() {
@@ -289,6 +290,7 @@ fn answers_are_those_of_the_pipeline_window_by_window() {
         let none = case["no_answer"].as_f64().unwrap();
         assert!((all.no_answer().unwrap() - none).abs() < 1e-6, "{question}");
         assert!(all.best().is_sorted_by(|a, b| a.score >= b.score) && all.best().len() == 5);
+        assert!(every.best().len() > 5, "{question}");
     }
 }
 

@@ -66,7 +66,11 @@ fn encoders_have_the_same_states() {
         let model = built(case, &found);
         let original = TextEncoder::open(&open(case), None).unwrap();
         assert_eq!((found.causal, found.context), (false, original.context()));
-        for ids in Golden::of(case).rows("ids") {
+        let golden = Golden::of(case);
+        for (ids, mask) in golden.rows("ids").iter().zip(golden.rows("attention_mask")) {
+            // What is padding there is not read here.
+            let kept = ids.iter().zip(mask).filter(|(_, mask)| *mask == 1);
+            let ids: Vec<_> = kept.map(|(&id, _)| id).collect();
             let ids = &ids[..ids.len().min(found.context - 1)];
             let input = Input {
                 ids,
@@ -143,6 +147,7 @@ fn other_parts_are_refused() {
         ("llama-dynamic", "rotary positions are scaled"),
         ("llama-yarn", "rotary positions are scaled"),
         ("qwen2-window", "blocks differ"),
+        ("longformer", "global tokens"),
         ("t5", "a family of encoders or of language models"),
     ] {
         let error = Trainable::open(&open(case)).unwrap_err().to_string();

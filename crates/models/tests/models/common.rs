@@ -169,8 +169,12 @@ pub fn with_dropout(config: &dyn AnyModelConfig<AnyGenerator>, p: f64) -> AnyBox
     ) -> Option<AnyBox> {
         config.downcast_ref::<C>()?;
         let mut values = config.values().unwrap();
+        // Nothing to act on.
+        let summarises = values.get("cell").and_then(|cell| cell.as_str()) != Some("lstm");
         let dropout = values["dropout"].as_table_mut().unwrap();
-        dropout.iter_mut().for_each(|(_, share)| *share = p.into());
+        let shares = dropout.iter_mut();
+        let shares = shares.filter(|(place, _)| summarises || *place != "annotation");
+        shares.for_each(|(_, share)| *share = p.into());
         Some(Box::new(values.try_into::<C>().unwrap()))
     }
     changed::<RnnSearchConfig>(config, p)

@@ -12,6 +12,7 @@ use regard_models::{
     AnyGenerator, GnmtConfig, LuongConfig, RnnSearchConfig, Seq2SeqConfig, SourceBatch,
     TargetBatch, TransformerConfig, Vocabularies,
     luong::{LuongScore, Reading},
+    recurrent::StackDropout,
     rnnsearch::Initialisation,
     seq2seq::Cell,
     tables::Tie,
@@ -208,6 +209,25 @@ fn dropout_follows_its_seed_and_nothing_else() {
             "{name}: noise without dropout"
         );
     }
+}
+
+/// The dropout of annotations acts on the summary of a model that has one in their place.
+#[test]
+fn parts_of_a_summary_are_dropped() {
+    let (source, target) = batch(&device());
+    let config = Seq2SeqConfig {
+        cell: Cell::GruContext,
+        layers: 1,
+        dropout: StackDropout {
+            annotation: 0.5,
+            ..StackDropout::none()
+        },
+        ..Seq2SeqConfig::tiny()
+    };
+    let model = model(&config, 4, 1.0, &device());
+    let run = |noise: &mut DropoutRng| numbers(&model.forward(&source, &target, noise).logits());
+    let inference = run(&mut DropoutRng::none());
+    assert!(inference != run(&mut DropoutRng::seeded(9)));
 }
 
 /// Scheduled sampling that replaces no input changes nothing.
@@ -432,7 +452,7 @@ fn foreign_weights_are_refused() {
 fn configurations_no_model_can_have() {
     let rnnsearch = RnnSearchConfig::tiny;
     let luong = LuongConfig::tiny;
-    let wrong: [(AnyBox, &str); 10] = [
+    let wrong: [(AnyBox, &str); 11] = [
         (
             Box::new(RnnSearchConfig {
                 hidden: 0,
@@ -490,6 +510,16 @@ fn configurations_no_model_can_have() {
                 ..Seq2SeqConfig::tiny()
             }),
             "embedding: found 0",
+        ),
+        (
+            Box::new(Seq2SeqConfig {
+                dropout: StackDropout {
+                    annotation: 0.5,
+                    ..StackDropout::none()
+                },
+                ..Seq2SeqConfig::tiny()
+            }),
+            "dropout.annotation: found 0.5; expected 0 with cell = \"lstm\"",
         ),
         (
             Box::new(GnmtConfig {

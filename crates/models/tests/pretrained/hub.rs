@@ -2,10 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs::{self, File},
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -211,6 +211,82 @@ fn a_model_is_downloaded_once_and_found_without_a_network() {
     }
 }
 
+/// Of those that want the same model one downloads it. The others wait, say so once, and find it in the cache.
+#[test]
+fn one_at_a_time_downloads_a_model() {
+    let weights = Files::with_config();
+    write_shards(&weights);
+    let server = Server::new(repository(&weights));
+    let cache = Files::new();
+    let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
+    let locks = cache.path().join(".locks/models--org--tiny");
+    fs::create_dir_all(&locks).unwrap();
+    let other = File::create(locks.join("regard.lock")).unwrap();
+    other.lock().unwrap();
+    let (sender, told) = mpsc::channel();
+    let found = thread::scope(|scope| {
+        let both = [sender.clone(), sender].map(|sender| {
+            let hub = &hub;
+            scope.spawn(move || {
+                let tell = |file: &str, done, total| {
+                    sender.send((file.to_owned(), done, total)).unwrap();
+                };
+                let found = hub.resolve("hf:org/tiny", tell);
+                found.map_err(|error| error.to_string())
+            })
+        });
+        for _ in 0..2 {
+            let (waiting, done, total) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(waiting, "another process downloads it");
+            assert_eq!((done, total), (0, 0));
+        }
+        assert!(server.asked().is_empty());
+        drop(other);
+        both.map(|one| one.join().unwrap().unwrap())
+    });
+    let snapshot = cache.path().join("models--org--tiny/snapshots/c0ffee");
+    assert_eq!(found, [snapshot.clone(), snapshot]);
+    let needed = [
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "model.safetensors.index.json",
+        "a.safetensors",
+        "b.safetensors",
+    ];
+    assert_eq!(server.asked(), needed);
+    let mut files = told.iter().map(|(file, ..)| file);
+    assert!(files.all(|file| needed.contains(&&*file)));
+}
+
+/// A model in a cache that cannot be written is found there, though files of it are missing.
+#[test]
+fn a_cache_that_cannot_be_written_is_read() {
+    let weights = Files::with_config();
+    write_shards(&weights);
+    let server = Server::new(repository(&weights));
+    let cache = Files::new();
+    let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
+    let resolve = || {
+        let found = hub.resolve("hf:org/tiny", |_, _, _| ());
+        found.map_err(|error| error.to_string())
+    };
+    // In the place of a folder, so that nobody can make one there.
+    cache.write(".locks", "");
+    let error = resolve().unwrap_err();
+    let said = [
+        "cannot download config.json",
+        "cannot be written",
+        "HF_HUB_CACHE",
+    ];
+    assert!(said.iter().all(|said| error.contains(said)), "{error}");
+    let snapshot = cache.path().join("models--org--tiny/snapshots/main");
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::write(snapshot.join("config.json"), "{}").unwrap();
+    assert_eq!(resolve().unwrap(), snapshot);
+    assert!(server.asked().is_empty());
+}
+
 /// The files of images, of pieces and of the modules of sentence-transformers; also where a model is in the cache without them, and the
 /// repository has a newer commit by now.
 #[test]
@@ -365,7 +441,10 @@ fn names_are_looked_for_in_the_cache() {
         "{}",
         message("gtp2")
     );
-    assert!(message("somebody/something").ends_with("hf:somebody/something downloads it"));
+    for name in ["somebody/something", "somebody/something@v2"] {
+        let expected = format!("; hf:{name} downloads it");
+        assert!(message(name).ends_with(&expected), "{}", message(name));
+    }
     // References that lead out of the cache or nowhere.
     assert!(message("org/small").contains("no such folder"));
     assert!(message("org/empty").contains("no such folder"));

@@ -71,17 +71,6 @@ impl Layout {
     }
 }
 
-/// Runs `work`: without the feature `kernels` there is nothing to suspend.
-pub fn without_kernels<T>(work: impl FnOnce() -> T) -> T {
-    work()
-}
-
-/// Whether kernels are suspended: never.
-#[cfg(feature = "gpu")]
-pub(super) fn suspended() -> bool {
-    false
-}
-
 /// Whether the fused operations can take `tensor`: never.
 pub(super) fn takes<const D: usize>(_tensor: &Tensor<D>) -> bool {
     false

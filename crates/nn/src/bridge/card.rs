@@ -21,7 +21,7 @@ use burn::{
     tensor::{DType, Tensor},
 };
 
-use super::fused;
+use super::suspended::suspended;
 use crate::devices::is_card;
 
 pub(crate) use attention::attention;
@@ -34,7 +34,7 @@ type Tracked = FloatTensor<Autodiff<Cube>>;
 /// Whether the kernel of attention takes tensors like `tensor`.
 pub(crate) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
     let known = matches!(tensor.dtype(), DType::F32 | DType::F16 | DType::BF16);
-    is_card(&tensor.device()) && known && !fused::suspended()
+    is_card(&tensor.device()) && known && !suspended()
 }
 
 /// What CubeCL calls a card; `None` for other devices.

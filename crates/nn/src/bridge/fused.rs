@@ -5,7 +5,7 @@
 //! tensors, records the operation if any input is tracked, and wraps the outputs again. What is saved is stored in the recorded
 //! step itself, so gradient checkpointing neither needs nor changes anything here. Second derivatives are not supported.
 
-use std::{cell::Cell, fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc};
 
 pub(super) use burn::backend::flex::FlexTensor;
 use burn::{
@@ -25,50 +25,14 @@ use burn::{
 use regard_kernels::View;
 
 pub(super) use super::operation::{Forward, Operation, Reads};
-use super::{early, layout::contiguous};
+use super::{early, layout::contiguous, suspended::suspended};
 
 type Tracked = FloatTensor<Autodiff<Flex>>;
 
-thread_local! {
-    static SUSPENDED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work` with the fused operations suspended on this thread: everything that would use a kernel uses the plain tensor
-/// operations that define it. The numbers are the same up to rounding, so this is how to tell whether a kernel is to blame for
-/// a result; it is slower, and attention keeps its matrix of scores.
-///
-/// ```
-/// use burn::tensor::{Device, Tensor};
-/// use regard_nn::bridge::{linear, without_kernels};
-///
-/// let device = Device::flex();
-/// let x = Tensor::<2>::from_data([[1.0, 2.0]], &device);
-/// let weight = Tensor::<2>::from_data([[3.0], [4.0]], &device);
-/// let fused = linear(x.clone(), weight.clone(), None);
-/// let plain = without_kernels(|| linear(x, weight, None));
-/// assert_eq!(fused.into_scalar::<f32>(), plain.into_scalar::<f32>());
-/// ```
-pub fn without_kernels<T>(work: impl FnOnce() -> T) -> T {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            SUSPENDED.set(self.0);
-        }
-    }
-    let _restore = Restore(SUSPENDED.replace(true));
-    work()
-}
-
-/// Whether the fused operations are suspended on this thread ([`without_kernels`]).
-#[cfg(feature = "gpu")]
-pub(super) fn suspended() -> bool {
-    SUSPENDED.get()
-}
-
 /// Whether the fused operations can take `tensor`: it is `f32` on the Flex backend, with or without
-/// autodiff, and they are not suspended ([`without_kernels`]).
+/// autodiff, and they are not suspended ([`without_kernels`](super::without_kernels)).
 pub(super) fn takes<const D: usize>(tensor: &Tensor<D>) -> bool {
-    if SUSPENDED.get() {
+    if suspended() {
         return false;
     }
     let device = tensor.device().inner();

@@ -80,6 +80,7 @@ mod recurrent;
 mod resize;
 pub mod sequence;
 mod sum;
+mod suspended;
 
 pub use activation::{activate, activate_plain};
 pub use additive::{additive_attention, additive_attention_plain};
@@ -94,7 +95,6 @@ pub(crate) use empty::{reshaped, spread, with_axis, zeros_of};
 pub(crate) use exponential::exp;
 pub use exponential::sigmoid;
 pub(crate) use feed_forward::{feed_forward, feeds_forward};
-pub use fused::without_kernels;
 pub use gated_scores::{gated_scores, gated_scores_plain};
 pub use layout::transposed;
 pub use linear::{apply, linear};
@@ -113,6 +113,7 @@ pub use regard_kernels::{
 };
 pub use resize::resize;
 pub use sum::{mean, sum};
+pub use suspended::without_kernels;
 
 use burn::tensor::{Bool, Tensor};
 

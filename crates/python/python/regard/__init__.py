@@ -1,4 +1,4 @@
-"""Attention, seen: fused CPU kernels, and what any transformers model looks at.
+"""Attention, seen: fused CPU kernels, and what models of transformers and PyTorch look at.
 
 >>> import numpy as np, regard
 >>> q = k = v = np.random.default_rng(0).standard_normal((1, 2, 5, 8), dtype=np.float32)

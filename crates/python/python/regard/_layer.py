@@ -49,6 +49,8 @@ class Attention:
     _source: Any = field(default=None, repr=False)
     # Whether its cache was seen with room for more keys.
     _room: bool = field(default=False, repr=False)
+    # The ids of the queries of each call [batch, queries], or None where they are not known.
+    _ids: list[Any] = field(default_factory=list, repr=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -66,7 +68,7 @@ class Attention:
 
     def add(
         self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], *,
-        filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "",
+        filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "", ids: Any = None,
     ) -> bool:
         """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`. Whether a text begins with it.
 
@@ -76,6 +78,7 @@ class Attention:
         block: its keys stand beside those of the calls before (images, read window by window)
         text_begins: of cross-attention: whether a text of its decoder begins, None if that is not known
         problem: why its weights cannot be told
+        ids: of its queries, [batch, queries], if they are known
         """
         if problem:
             self._stop(problem)
@@ -89,7 +92,7 @@ class Attention:
                 key = key[:, :, :filled]
                 options = {name: x[..., :filled] if name in ("mask", "bias") and x.shape[-1] > 1 else x for name, x in options.items()}
         if self._heads is not None:
-            if not all(-query.shape[1] <= head < query.shape[1] for head in self._heads):
+            if max(self._heads) >= query.shape[1]:
                 raise IndexError(f"`heads` is {self._heads}, and {self.name} has {query.shape[1]} heads, counted from 0")
             options = {name: _of_heads(x, self._heads) for name, x in options.items()}
             query = query[:, self._heads]
@@ -123,6 +126,7 @@ class Attention:
             seen = (self._held - key.shape[2], self._held)
         first = self._count
         self._count += count
+        self._ids.append(ids)
         if self._rows is None:
             self._pieces.append(_Piece(query, seen, options, first))
             return begins
@@ -175,6 +179,7 @@ class Attention:
         self._problem = problem
         self._pieces.clear()
         self._keys.clear()
+        self._ids.clear()
         self._count = self._held = 0
         self._source = None
 
@@ -287,12 +292,9 @@ class Attention:
 
 def _filled(options: dict[str, Any], keys: int) -> int:
     """How many keys are there: up to the last one that the last query sees, as a static cache has room for more."""
-    import torch
-
     shown, bias = options.get("mask"), options.get("bias")
     if shown is None and bias is not None:
-        last = bias[..., -1, :]
-        shown = (last > torch.finfo(last.dtype).min / 2)[..., None, :]
+        shown = ~_hides(bias[..., -1:, :])
     if shown is None or shown.ndim < 2 or shown.shape[-1] != keys:
         return keys
     seen = shown[..., -1, :].reshape(-1, keys).bool().any(0).nonzero()
@@ -321,9 +323,7 @@ def _as_mask(bias: Any, name: str) -> Any:
 
     Raises ValueError for any other.
     """
-    import torch
-
-    hidden = bias <= torch.finfo(torch.bfloat16).min / 2
+    hidden = _hides(bias)
     if bool(bias.masked_fill(hidden, 0).any()):
         raise ValueError(f"the attention of {name} has a bias, which a long trace does not keep")
     return ~hidden
@@ -362,7 +362,7 @@ def _of_heads(x: Any, heads: list[int]) -> Any:
         return x
     import torch
 
-    return x.index_select(axis, torch.tensor(heads, device=x.device) % x.shape[axis])
+    return x.index_select(axis, torch.tensor(heads, device=x.device))
 
 
 def _of_entry(x: Any, batch: int) -> Any:
@@ -370,11 +370,14 @@ def _of_entry(x: Any, batch: int) -> Any:
     x = x[batch : batch + 1] if x.ndim == 4 and x.shape[0] > 1 else x
     if not x.dtype.is_floating_point:
         return x.cpu().bool()
+    return on_cpu(x).masked_fill(_hides(x).cpu(), -np.inf)
+
+
+def _hides(bias: Any) -> Any:
+    """Where a bias hides a key: there models write the lowest number of a type, which may be a narrower one than the bias has."""
     import torch
 
-    x = on_cpu(x)
-    # Models write the lowest number of a type for a key that is hidden.
-    return x.masked_fill(x <= torch.finfo(torch.bfloat16).min / 2, -torch.inf)
+    return bias <= max(torch.finfo(of).min for of in (bias.dtype, torch.bfloat16)) / 2
 
 
 def on_cpu(x: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _regard
-from ._arrays import is_tensor, whole
+from ._arrays import is_tensor, number, whole
 from ._regard import Trace
 
 EMBEDDED = "multi30k-en-de"
@@ -71,7 +72,7 @@ class Model:
         beam: width of the search; 1 is greedy; the model's own if left out
         prefix: what stands in front of every text of an encoder-decoder, such as "translate English to German: "
         """
-        beam = None if beam is None else whole("beam", beam)
+        beam, prefix = _or_none(whole, "beam", beam), text_of("prefix", prefix)
         if isinstance(texts, str):
             return self._inner.translate([texts], beam, prefix)[0]
         return self._inner.translate(list_of_texts("texts", texts), beam, prefix)
@@ -81,29 +82,36 @@ class Model:
         prompt: str,
         *,
         max_tokens: int = 128,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
         seed: int = 0,
         stop: Sequence[str] = (),
     ) -> Written:
         """Writes on from a prompt, as `regard generate` with the same options. For language models.
 
+        What is left out is the model's own setting, that of its generation_config.json or else its config.json: the repetition penalty, and the
+        others where it says "do_sample": true. Without one: temperature 0.8, top_k 40, top_p 0.95, min_p 0, repetition_penalty 1. A UserWarning
+        names settings of these files that are not obeyed.
+
         Parameters
         ----------
+        max_tokens: most tokens of the text
         temperature: divides the scores; 0 takes the likeliest token each time
         top_k, top_p, min_p: which tokens are drawn from: the k likeliest (0: all), the fewest whose probabilities sum to p, those at least
             p times as likely as the likeliest
+        repetition_penalty: above 1, tokens that have occurred become less likely
         seed: where random numbers begin; the same seed gives the same text
         stop: texts before which it ends
         """
+        given = {"temperature": temperature, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
         writing = SimpleNamespace(
-            max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-            repetition_penalty=repetition_penalty, seed=seed, stop=list_of_texts("stop", stop),
+            max_tokens=_count("max_tokens", max_tokens), top_k=_or_none(_count, "top_k", top_k), seed=whole("seed", seed, most=2**64 - 1),
+            stop=list_of_texts("stop", stop), **{name: _or_none(number, name, x) for name, x in given.items()},
         )
-        return Written(*self._inner.generate(prompt, writing))
+        return Written(*self._inner.generate(text_of("prompt", prompt), writing))
 
     def caption(self, image: Any, *, beam: int | None = None) -> Caption:
         """A sentence about an image. For captioners.
@@ -111,9 +119,9 @@ class Model:
         Parameters
         ----------
         image: the path of a file (PNG, JPEG, WebP), or pixels: an array [height, width, 3 or 1], uint8, or a PIL image of any mode of 8 bits;
-            what is transparent stands over white
+            what is transparent stands over white, and EXIF's orientation counts, as in files
         """
-        beam = None if beam is None else whole("beam", beam)
+        beam = _or_none(whole, "beam", beam)
         return Caption(*self._inner.caption(_picture(image), beam))
 
     def look(self, text: str, *, target: str | None = None) -> Trace:
@@ -123,7 +131,7 @@ class Model:
         ----------
         target: what an encoder-decoder of Hugging Face writes; what it writes itself if left out
         """
-        return self._inner.look(text, target)
+        return self._inner.look(text_of("text", text), _or_none(text_of, "target", target))
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -149,15 +157,26 @@ def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
     return Model(_regard.open_model(os.fspath(name)))
 
 
+def _count(name: str, x: Any) -> int:
+    return whole(name, x, most=sys.maxsize)
+
+
+def _or_none(read: Callable[[str, Any], Any], name: str, x: Any) -> Any:
+    return None if x is None else read(name, x)
+
+
+def text_of(name: str, x: Any) -> str:
+    """A text."""
+    if not isinstance(x, str):
+        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a text")
+    return x
+
+
 def list_of_texts(name: str, texts: Any) -> list[str]:
     """A list of texts; a text alone would be taken for its letters."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise TypeError(f"`{name}` is {'one text' if isinstance(texts, str) else f'a {type(texts).__name__}'}, expected a list of texts")
-    found = list(texts)
-    for at, text in enumerate(found):
-        if not isinstance(text, str):
-            raise TypeError(f"`{name}[{at}]` is a {type(text).__name__}, expected a text")
-    return found
+    return [text_of(f"{name}[{at}]", text) for at, text in enumerate(texts)]
 
 
 def _picture(image: Any) -> Any:
@@ -167,6 +186,11 @@ def _picture(image: Any) -> Any:
         image = image.detach().cpu().numpy()
     pil = sys.modules.get("PIL.Image")
     if pil is not None and isinstance(image, pil.Image):
+        from PIL import ImageOps
+
+        # A photo held upright says so beside its pixels, if what is said there is EXIF at all.
+        with contextlib.suppress(SyntaxError):
+            image = ImageOps.exif_transpose(image)
         image = _opaque(image, pil)
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8:

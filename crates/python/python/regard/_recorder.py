@@ -10,7 +10,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +48,13 @@ def record(
     >>> seen.weights(layer=0)[0]                                      # doctest: +SKIP
     >>> seen                                                          # doctest: +SKIP  (in a notebook: the page)
 
-    The model may be any model of transformers, which goes on with the implementation of attention that it has (SDPA, flash attention, eager);
-    or any other module, of which `torch.nn.MultiheadAttention`, calls of `torch.nn.functional.scaled_dot_product_attention` and models of
-    transformers inside of it are seen. Modules count as they are when the block begins. Of several texts the last one is kept; a module that
-    runs several times in one pass (ALBERT's layers are one module) has an entry for each. The model may run on any thread; a call of PyTorch's
-    function counts on the thread that runs the module around it.
+    The model may be one of transformers that takes its attention from transformers' AttentionInterface (most do; Falcon, BLOOM, GPT-Neo, DeBERTa
+    and MPNet, for example, do not), which goes on with the implementation that it has (SDPA, flash attention, eager); or any other module, of
+    which `torch.nn.MultiheadAttention`, `torch.nn.TransformerEncoderLayer` (on PyTorch's fast path of inference, too), calls of
+    `torch.nn.functional.scaled_dot_product_attention` and models of transformers inside of it are seen. Modules count as they are when the
+    block begins. Of several texts the last one is kept; a module that runs several times in one pass (ALBERT's layers are one module) has an
+    entry for each. The model may run on any thread; a call of PyTorch's functions counts on the thread that runs the module around it. Record a
+    model before `torch.compile`: PyTorch leaves compiled code where a recorder looks on, and may go on without it.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def record(
     Raises
     ------
     TypeError: for a model that is no module, and layers, heads or rows that are no lists of whole numbers
-    ValueError: for layers below 0 and no heads; when the block begins, for a model that does not take its attention from transformers' AttentionInterface
+    ValueError: for layers and heads below 0 and no heads; when the block begins, for a model that does not take its attention from transformers' AttentionInterface
     """
     return Recorder(model, tokenizer, layers, heads, rows)
 
@@ -84,13 +86,13 @@ class Recorder:
         self.layers = _whole("layers", layers)
         self.heads = _whole("heads", heads)
         self.rows = _whole("rows", rows)
-        if min(self.layers or [0]) < 0:
-            raise ValueError(f"`layers` is {self.layers}, expected numbers that count from 0")
+        for name, numbers in (("layers", self.layers), ("heads", self.heads)):
+            if min(numbers or [0]) < 0:
+                raise ValueError(f"`{name}` is {numbers}, expected numbers that count from 0")
         if self.heads == []:
             raise ValueError("`heads` is empty, expected at least one number; leave it out for all heads")
         self.found: dict[str, Attention] = {}
         self._names: dict[torch.nn.Module, str] = {}
-        self._ids: dict[str, list[torch.Tensor]] = {"source": [], "target": []}
         self._undo: list[Callable[[], Any]] = []
         self._now = _Running()
         self._ran = False
@@ -103,8 +105,6 @@ class Recorder:
         if self._undo:
             raise RuntimeError("this recorder is recording already")
         self.found.clear()
-        for ids in self._ids.values():
-            ids.clear()
         # Closures ask it whether a module is the model's own: a copy of the model has the hooks, too.
         self._names = {module: name for name, module in self.model.named_modules()}
         self._undo.append(self._end)
@@ -137,6 +137,10 @@ class Recorder:
 
     def _hook(self, module: torch.nn.Module, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
         """Calls `before(module, arguments, named)` and `after(module)` around each run of a module of the model."""
+        import torch
+
+        if isinstance(module, (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)):
+            return  # A layer leaves its fast path where it or a part of it has hooks. It attends once: what is seen is a pass by itself.
 
         def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             if module in self._names:
@@ -150,19 +154,23 @@ class Recorder:
         if after is not None:
             self._undo.append(module.register_forward_hook(leave, always_call=True).remove)
 
+    def _two_texts(self) -> bool:
+        return getattr(getattr(self.model, "config", None), "is_encoder_decoder", False)
+
     def _hook_passes(self) -> None:
         """Tokens, and passes: the runs of the outermost model of transformers, or of a module that holds none."""
 
-        def ids_of(into: str, names: Sequence[str], _: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            found = next((named[name] for name in names if named.get(name) is not None), arguments[0] if arguments else None)
-            if found is not None and getattr(found, "ndim", 0) == 2 and not found.is_floating_point():
-                self._ids[into].append(found.detach())
+        def read(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            found = named.get("input_ids")
+            found = arguments[0] if found is None and arguments else found
+            known = getattr(found, "ndim", 0) == 2 and not found.is_floating_point()
+            self._now.ids = found.detach() if known else None
 
-        if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
-            self._hook(self.model.get_encoder(), partial(ids_of, "source", ["input_ids"]))
-            self._hook(self.model.get_decoder(), partial(ids_of, "target", ["input_ids"]))
-        else:
-            self._hook(self.model, partial(ids_of, "source", ["input_ids"]))
+        def forget(_: Any) -> None:
+            self._now.ids = None
+
+        for module in [self.model.get_encoder(), self.model.get_decoder()] if self._two_texts() else [self.model]:
+            self._hook(module, read, forget)
 
         def enter(*_: Any) -> None:
             if self._now.depth == 0:
@@ -189,20 +197,25 @@ class Recorder:
 
     def _hook_torch(self) -> None:
         import torch
+        from torch.nn.modules import module as modules
 
         self._undo.append(_torch.take())
+        # By number: torch.compile, which reads hooks, takes modules that are keys of a dictionary for those of another layer.
+        known = {id(module) for module in self._names}
 
         def enter(module: torch.nn.Module, *_: Any) -> None:
-            self._now.stack.append(module)
+            # On its fast path a layer attends without calling its part that does.
+            attends = isinstance(module, torch.nn.TransformerEncoderLayer) and id(module.self_attn) in known
+            if attends or id(module) in known:
+                self._now.stack.append(module)
 
-        def leave(module: torch.nn.Module) -> None:
+        def leave(module: torch.nn.Module, *_: Any) -> None:
             if self._now.stack[-1:] == [module]:
                 self._now.stack.pop()
 
-        for module in self._names:
-            if isinstance(module, torch.nn.MultiheadAttention):
-                self._hook(module, partial(_multihead, self))
-            self._hook(module, enter, leave)
+        # Hooks of all modules there are, which leave an encoder layer on its fast path.
+        self._undo.append(modules.register_module_forward_pre_hook(enter).remove)
+        self._undo.append(modules.register_module_forward_hook(leave, always_call=True).remove)
 
     def _see_call(self, given: dict[str, Any], implementation: str) -> None:
         """A call of an implementation of attention of transformers, with its arguments."""
@@ -244,12 +257,21 @@ class Recorder:
         }
         self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None)
 
-    def _see_torch(self, query: Any, key: Any, mask: Any, causal: bool, scale: Any) -> None:
+    def _see_torch(
+        self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **_: Any
+    ) -> None:
         """A call of `scaled_dot_product_attention`."""
         now = self._now
-        if now.stack and not now.inside and query.dim() == 4:
-            options = {"causal": bool(causal), "alignment": "upper-left", "scale": scale, **_masks(mask, query.shape[2])}
-            self._keep(now.stack[-1], query, key, options, causal)
+        if now.stack and not now.inside and query.dim() == 4 and not query.is_nested:
+            options = {"causal": bool(is_causal), "alignment": "upper-left", "scale": scale, **_masks(attn_mask, query.shape[2])}
+            self._keep(now.stack[-1], query, key, options, is_causal)
+
+    def _inside(self, kind: str) -> Any:
+        """The module of PyTorch of this kind that runs, if it is the innermost one of the model."""
+        import torch
+
+        around = self._now.stack[-1:]
+        return around[0] if around and isinstance(around[0], getattr(torch.nn, kind)) else None
 
     def _keep(self, module: torch.nn.Module, *call: Any, **more: Any) -> None:
         with _keeping:
@@ -277,14 +299,16 @@ class Recorder:
         name = _numbered(name, turn)
         attention = self.found.get(name)
         if attention is None:
-            kind = _kind(name, causal, getattr(getattr(self.model, "config", None), "is_encoder_decoder", False))
+            kind = _kind(name, causal, self._two_texts())
             layer = sum(one.kind == kind for one in self.found.values())
             attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows, _heads=self.heads)
+        # What looks at images in a model that reads text, too, has other queries.
+        ids = now.ids if now.ids is not None and now.ids.shape == (query.shape[0], count) else None
         if self.layers is not None and attention.layer not in self.layers:
-            attention._held = key.shape[2]
+            attention._held, attention._ids = key.shape[2], [ids]
             return
         had = attention._problem
-        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem)
+        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem, ids=ids)
         if attention.kind != "decoder.cross":
             now.text_begins = bool(now.text_begins) or begins
         if attention._problem is REORDERED and not had:
@@ -325,14 +349,11 @@ class Recorder:
         """[heads, rows, columns] of a layer: its map in cells, each the largest weight or (pool = "mean") the mean, without the map."""
         return self._one(layer, kind).pooled(rows, columns, batch=batch, pool=pool)
 
-    def _tokens(self, which: str, batch: int, length: int) -> Any:
-        pieces = self._ids[which]
-        ids = [int(x) for piece in pieces if piece.shape[0] > batch for x in piece[batch].tolist()]
-        # The last call of several: a new text began.
-        ids = ids[-length:] if len(ids) > length else ids
-        if len(ids) != length:
+    def _tokens(self, pieces: list[Any], batch: int, length: int) -> Any:
+        """The texts of ids `[batch, some]` that follow each other; where they are not those of all `length` places, that number."""
+        if any(piece is None or piece.shape[0] <= batch for piece in pieces) or sum(piece.shape[1] for piece in pieces) != length:
             return length
-        return _texts(self.tokenizer, ids)
+        return _texts(self.tokenizer, [x for piece in pieces for x in piece[batch].tolist()])
 
     def trace(self, *, batch: int = 0, layers: Sequence[int] | None = None) -> Trace:
         """The maps of one entry of the batch, with weights, as the rest of regard reads them.
@@ -347,12 +368,11 @@ class Recorder:
                 f"{len(chosen)} layers have {count} weights, at most {MOST_WEIGHTS} fit a trace: pass layers=[...], record rows=[...], "
                 "use `pooled`, or `save` queries and keys (long=True)"
             )
-        encoder = any(one.kind == "encoder.self" for one in chosen) and any(one.kind == "decoder.cross" for one in chosen)
+        source = next((one._ids for one in self.found.values() if one.kind == "encoder.self"), [None])
         added = []
         for one in chosen:
-            of_queries = "target" if one.kind.startswith("decoder") and (encoder or self._ids["target"]) else "source"
-            of_keys = "source" if one.kind == "decoder.cross" else of_queries
-            added.append((one, self._tokens(of_queries, batch, one._count), self._tokens(of_keys, batch, one.shape[3])))
+            of_keys = source if one.kind == "decoder.cross" else one._ids
+            added.append((one, self._tokens(one._ids, batch, one._count), self._tokens(of_keys, batch, one.shape[3])))
         between = "" if self.tokenizer else " "
         texts = [between.join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in _sides(added)]
         trace = Trace(type(self.model).__name__, *texts)
@@ -360,7 +380,12 @@ class Recorder:
             queries = [queries[at] for at in one.positions] if isinstance(queries, list) else len(one.positions)
             # A sink takes a share of the softmax.
             whole = all(piece.options.get("sink") is None for piece in one._pieces)
-            trace.add(one.kind, one.layer, queries, keys, one.weights(batch=batch), normalized=whole)
+            weights = one.weights(batch=batch)
+            if self.heads is None:
+                trace.add(one.kind, one.layer, queries, keys, weights, normalized=whole)
+            for at, head in enumerate(self.heads or []):
+                # By its number in the model, as `regard look --head` says it.
+                trace.add(one.kind, one.layer, queries, keys, weights[at : at + 1], normalized=whole, name=f"{one.kind}, head {head + 1}")
         return trace
 
     def report(self, *, batch: int = 0) -> str:
@@ -401,7 +426,7 @@ class Recorder:
             groups, dim = one._keys[0].shape[1], one._pieces[0].query.shape[3]
             numbers = list(range(heads)) if self.heads is None else self.heads
             layers.append(SimpleNamespace(layer=one.layer, heads=numbers, keys_of=[head * groups // heads for head in range(heads)], dim=dim))
-        tokens = self._tokens("source", batch, self.maps[0].shape[3])
+        tokens = self._tokens(self.maps[0]._ids, batch, self.maps[0].shape[3])
         file = LongFile(os.fspath(path), type(self.model).__name__, "", tokens, layers)
         for number, (one, layer) in enumerate(zip(self.maps, layers)):
             query, key, options = one._long(batch)
@@ -459,6 +484,8 @@ class _Running(threading.local):
         self.stack: list[torch.nn.Module] = []
         # Whether an implementation of attention runs that was seen already.
         self.inside = False
+        # The ids that the model, or that of its two parts which runs, reads now.
+        self.ids: torch.Tensor | None = None
         # How many models of transformers are around it; of their pass: how many entries each module has used, and its run.
         self.depth = 0
         self.turns: dict[torch.nn.Module, tuple[int, int]] = {}
@@ -522,24 +549,34 @@ def _change_transformers() -> Callable[[], None]:
 
 
 def _change_torch() -> Callable[[], None]:
+    """Recorders look on wherever PyTorch's own modules and functions attend."""
     import torch
 
-    functional, mha = torch.nn.functional, torch.backends.mha
-    plain, fast = functional.scaled_dot_product_attention, mha.get_fastpath_enabled()
+    undo: list[Callable[[], None]] = []
 
-    def attend(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **more: Any) -> Any:
-        for recorder in tuple(_active):
-            recorder._see_torch(query, key, attn_mask, is_causal, scale)
-        return plain(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, **more)
+    def watch(holder: Any, name: str, see: Callable[..., None]) -> None:
+        plain = getattr(holder, name)
 
-    def undo() -> None:
-        functional.scaled_dot_product_attention = plain
-        mha.set_fastpath_enabled(fast)
+        @wraps(plain)
+        def call(*arguments: Any, **named: Any) -> Any:
+            for recorder in tuple(_active):
+                see(recorder, *arguments, **named)
+            return plain(*arguments, **named)
 
-    functional.scaled_dot_product_attention = attend
-    # The fast path of inference is one operation for a whole layer.
-    mha.set_fastpath_enabled(False)
-    return undo
+        setattr(holder, name, call)
+        undo.append(partial(setattr, holder, name, plain))
+
+    watch(torch.nn.functional, "scaled_dot_product_attention", Recorder._see_torch)
+    watch(torch.nn.MultiheadAttention, "forward", _see_multihead)
+    # The fast path of inference: one operation for an attention, or for a whole layer.
+    watch(torch, "_native_multi_head_attention", _see_native)
+    watch(torch, "_transformer_encoder_layer_fwd", _see_layer)
+
+    def back() -> None:
+        for one in undo:
+            one()
+
+    return back
 
 
 _transformers, _torch = _Change(_change_transformers), _Change(_change_torch)
@@ -578,16 +615,77 @@ def _problem_of(given: dict[str, Any], implementation: str) -> str:
     return ""
 
 
-def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """`torch.nn.MultiheadAttention` with weights asked for, or on its way of training, computes them in steps: seen by its inputs."""
+def _see_multihead(
+    recorder: Recorder, module: Any, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
+    average_attn_weights: bool = True, is_causal: bool = False,
+) -> None:
+    """`torch.nn.MultiheadAttention` with weights asked for computes them in steps, or on its fast path: seen by its inputs."""
+    if not need_weights or recorder._now.stack[-1:] != [module]:
+        return  # Without weights it calls scaled_dot_product_attention, or the operation of the fast path.
+    if query.is_nested:
+        _see_fast(recorder, module, query)
+        return
+    batched, mask, padding = query.dim() == 3, attn_mask, key_padding_mask
+    if not batched:
+        query, key = query[None], key[None]
+    elif not module.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.unflatten(0, (query.shape[0], module.num_heads))
+    if padding is not None:
+        padding = (padding if batched else padding[None])[:, None, None]
+    _project(recorder, module, query, key, [m for m in (mask, padding) if m is not None])
+
+
+def _see_native(
+    recorder: Recorder, query: Any, key: Any, value: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, proj_weight: Any,
+    proj_bias: Any, mask: Any = None, need_weights: bool = True, average_attn_weights: bool = True, mask_type: int | None = None,
+) -> None:
+    """The fast path of `torch.nn.MultiheadAttention`; where weights are asked for, that was seen already."""
+    module = recorder._inside("MultiheadAttention")
+    if module is not None and not need_weights:
+        _see_fast(recorder, module, query, mask, mask_type)
+
+
+def _see_layer(recorder: Recorder, src: Any, *more: Any) -> None:
+    """The fast path of `torch.nn.TransformerEncoderLayer`, whose last arguments are the mask and its type."""
     import torch
 
-    names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
-    given = {**dict(zip(names, arguments)), **named}
-    if not given.get("need_weights", True):
-        return  # It calls scaled_dot_product_attention.
-    query, key = given["query"], given["key"]
-    batched = query.dim() == 3
+    layer = recorder._inside("TransformerEncoderLayer")
+    if layer is not None:
+        if layer.norm_first:
+            with torch.no_grad():
+                norm = layer.norm1
+                src = torch.nn.functional.layer_norm(src, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        _see_fast(recorder, layer.self_attn, src, *more[-2:])
+
+
+def _see_fast(recorder: Recorder, module: Any, x: Any, mask: Any = None, mask_type: int | None = None) -> None:
+    """`x` attends to itself on the fast path, where a mask hides whatever it adds a number to."""
+    import torch
+
+    masks, causal = [], False
+    with torch.no_grad():
+        if x.is_nested:
+            lengths = torch.tensor([len(text) for text in x.unbind()])
+            x = x.to_padded_tensor(0.0)
+            there = torch.arange(x.shape[1]) < lengths[:, None]
+            # Queries of the padding are not computed.
+            masks = [~(there[:, None, :, None] & there[:, None, None])]
+        elif mask is not None and mask_type == 1:
+            masks = [mask[:, None, None] != 0]
+        elif mask is not None:
+            # One mask of all texts and heads is repeated for each; it is kept once.
+            hidden = mask[tuple(slice(None if step else 1) for step in mask.stride())] != 0
+            causal = hidden.numel() == x.shape[1] ** 2 and torch.equal(hidden, torch.ones_like(hidden).triu(1))
+            masks = [hidden]
+    _project(recorder, module, x, x, masks, causal)
+
+
+def _project(recorder: Recorder, module: Any, query: Any, key: Any, masks: list[Any], causal: bool = False) -> None:
+    """Keeps `torch.nn.MultiheadAttention` by its inputs `[batch, length, size]`."""
+    import torch
+
     with torch.no_grad():
         if module._qkv_same_embed_dim:
             w_query, w_key, _ = module.in_proj_weight.chunk(3)
@@ -595,20 +693,10 @@ def _multihead(recorder: Recorder, module: Any, arguments: tuple[Any, ...], name
             w_query, w_key = module.q_proj_weight, module.k_proj_weight
         b_query, b_key = (None, None) if module.in_proj_bias is None else module.in_proj_bias.chunk(3)[:2]
         query, key = torch.nn.functional.linear(query, w_query, b_query), torch.nn.functional.linear(key, w_key, b_key)
-        if not batched:
-            query, key = query[None], key[None]
-        elif not module.batch_first:
-            query, key = query.transpose(0, 1), key.transpose(0, 1)
         query, key = (x.unflatten(-1, (module.num_heads, module.head_dim)).transpose(1, 2) for x in (query, key))
-        mask = given.get("attn_mask")
-        if mask is not None and mask.dim() == 3:
-            mask = mask.unflatten(0, (query.shape[0], module.num_heads))
-        padding = given.get("key_padding_mask")
-        padding = padding if padding is None or batched else padding[None]
-        masks = [_added(m) for m in (mask, None if padding is None else padding[:, None, None]) if m is not None]
-        options = {"bias": sum(masks)} if masks else {}
+        options = {"bias": sum(_added(mask) for mask in masks)} if masks else {}
     problem = "its keys are not those of its input (add_bias_kv or add_zero_attn)" if module.bias_k is not None or module.add_zero_attn else ""
-    recorder._keep(module, query, key, options, problem=problem)
+    recorder._keep(module, query, key, options, causal, problem)
 
 
 def _added(mask: Any) -> Any:

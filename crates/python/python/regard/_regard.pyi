@@ -67,12 +67,15 @@ class Trace:
     def source(self) -> str: ...
     @property
     def target(self) -> str: ...
-    def add(self, kind: str, layer: int, queries: Along, keys: Along, weights: Single, *, normalized: bool = True) -> None:
-        """Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention.
+    def add(
+        self, kind: str, layer: int, queries: Along, keys: Along, weights: Single, *, normalized: bool = True, name: str | None = None
+    ) -> None:
+        """Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention, and gives the map
+        its name if there is none.
 
         Tokens are `(text, number of its word or None, whether it is special)`, or a number of positions without texts.
-        Raises TypeError for weights that are no array of float32, and ValueError for those of another shape, negative ones, and rows that do
-        not sum to 1 (with `normalized`).
+        Raises TypeError for an argument of another type, such as weights that are no array of float32, and ValueError for weights of another
+        shape, negative ones, and rows that do not sum to 1 (with `normalized`).
         """
 
     def map(self, index: int) -> dict[str, Any]:

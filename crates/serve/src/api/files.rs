@@ -65,8 +65,8 @@ pub(super) async fn picture(Of { app, entry, asked }: Of) -> Result<Response, Re
                     words: asked.words,
                     map,
                     heads: Heads::parse(&asked.heads2, asked.by, map).map_err(bad)?,
-                    queries: 0..map.queries().len(),
-                    keys: 0..map.keys().len(),
+                    queries: range(asked.q0, asked.q1, map.queries().len())?,
+                    keys: range(asked.k0, asked.k1, map.keys().len())?,
                 })
             }
         };

@@ -8,6 +8,7 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use regard_trace::AttentionMap;
+use regard_view::label::beginning;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -21,6 +22,9 @@ use crate::{Continuation, GradientMap, Input, QueryKeys, QueryPlace};
 
 /// The most tokens that a model writes on.
 const MOST_TOKENS: usize = 256;
+
+/// The most characters of an answer that the page gets.
+const MOST_CHARACTERS: usize = 100_000;
 
 /// The first line of a look's body; the bytes of an image may follow the line.
 #[derive(Deserialize)]
@@ -81,7 +85,40 @@ pub(super) async fn look(
             "a temperature of {temperature}: expected 0 to 100"
         )));
     }
-    if worker.input.has_image() && input.image.is_empty() {
+    // What would be ignored is refused.
+    let kind = worker.input;
+    for (part, heeded, lacks) in [
+        (
+            "ablation",
+            asked.ablation.is_empty() || worker.changes_heads,
+            "has no heads that can be changed",
+        ),
+        (
+            "continuation",
+            tokens == 0 || worker.continues,
+            "does not write on",
+        ),
+        (
+            "text",
+            input.text.is_empty() || kind.has_text(),
+            "reads no text",
+        ),
+        (
+            "target",
+            input.target.is_empty() || kind.has_target(),
+            "is given no target",
+        ),
+        (
+            "image",
+            input.image.is_empty() || kind.has_image(),
+            "looks at no image",
+        ),
+    ] {
+        if !heeded {
+            return Err(bad(format!("{part}: this model {lacks}; ask without it")));
+        }
+    }
+    if kind.has_image() && input.image.is_empty() {
         return Err(bad("this model looks at an image: choose one"));
     }
     let (changes, other) = (asked.ablation, app.other.clone());
@@ -109,11 +146,15 @@ pub(super) async fn look(
             unanswered(why, late)
         })?;
     let alternatives: Vec<_> = (alternatives.iter())
-        .map(|one| json!({ "text": data::name(&one.text), "probability": one.probability }))
+        .map(|one| {
+            // Whole, so that the page tells them apart.
+            let text = beginning(&one.text, MOST_CHARACTERS);
+            json!({ "text": text, "probability": one.probability })
+        })
         .collect();
     Ok(Json(json!({
         "trace": id,
-        "output": data::shown(&output, 100_000),
+        "output": data::shown(&output, MOST_CHARACTERS),
         "alternatives": alternatives,
         "score": score.filter(|score| score.is_finite()),
         "cut": cut,
@@ -207,7 +248,7 @@ async fn gradients(app: &App, entry: Arc<Entry>) -> Result<Arc<Entry>, Refusal> 
         ));
     }
     let owner = entry.clone();
-    let _turn = owner.turn.lock().await;
+    let _turn = owner.gradient_turn.lock().await;
     if entry.gradients.get().is_none() {
         let rank = (look.hypotheses.iter()).position(|one| one.trace == entry.id);
         let kept = entry.clone();

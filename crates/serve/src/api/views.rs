@@ -42,10 +42,13 @@ pub(super) async fn traces(State(app): State<Arc<App>>, _: Unasked) -> Result<Re
 }
 
 pub(super) async fn overview(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
-    let owner = entry.clone();
-    let _turn = owner.turn.lock().await;
-    app.compute(move || Ok(Json(entry.overview(asked.words, asked.pool)).into_response()))
-        .await
+    // Held until it is done, even if nobody waits for it any more.
+    let turn = entry.turn.clone().lock_owned().await;
+    app.compute(move || {
+        let _turn = turn;
+        Ok(Json(entry.overview(asked.words, asked.pool)).into_response())
+    })
+    .await
 }
 
 pub(super) async fn axes(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
@@ -80,11 +83,12 @@ pub(super) fn weights(rows: usize, columns: usize, values: &[f32]) -> Response {
 pub(super) async fn window(Of { app, entry, asked }: Of) -> Result<Response, Refusal> {
     let waiting = Waiting::default();
     let cancelled = waiting.0.clone();
-    let _turn = match entry.long.is_some() {
+    let turn = match entry.long.is_some() {
         true => Some(entry.turn.clone().lock_owned().await),
         false => None,
     };
     app.compute(move || {
+        let _turn = turn;
         if let Some(long) = &entry.long {
             let part = long_part(long, &asked)?;
             let part = long.window(part, asked.cell, asked.pool, &cancelled);

@@ -8,7 +8,9 @@ use regard_train::{
     DetectedObject, Detector, ImageCaptioner, ImageClassifier, LayerGradients, QuestionAnswerer,
 };
 
-use super::{Told, answered, best_of, hypotheses, kind_of, no_query, product, sentence};
+use super::{
+    Told, answered, best_of, classified, hypotheses, kind_of, no_query, product, sentence,
+};
 use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 /// The least probability of an object that is shown, as `regard detect` has it.
@@ -38,14 +40,14 @@ struct Answering<A> {
     model: A,
 }
 
-/// An answer, and which queries of the model the rows of its maps are; empty if they are all of them.
-type Answer = (Seen, Vec<usize>);
+/// An answer, and which queries of the decoder the rows of its maps are; `None` if they are all of them.
+type Answer = (Seen, Option<Vec<usize>>);
 
 impl<A: Answers> Answering<A> {
-    /// Answers with heads changed. What is done to a query of the model goes by the rows of the maps with no head changed.
+    /// Answers with heads changed. What is done to a query of the decoder goes by the rows of the maps with no head changed.
     fn answer(&mut self, input: &Input, ablation: &Ablation) -> Result<Answer, String> {
         let rows = match ablation.heads.is_empty() {
-            true => vec![],
+            true => None,
             false => self.model.answer(input)?.1,
         };
         let mut changes = Changes::default();
@@ -56,17 +58,16 @@ impl<A: Answers> Answering<A> {
                 layer,
             } = self.place(&one.map, one.layer)?;
             let mut change = HeadChange::from(&one.change);
-            match &mut change {
-                _ if rows.is_empty() => {}
-                HeadChange::Hide { query, .. } => {
+            match (&mut change, rows.as_ref().filter(|_| decoder)) {
+                (HeadChange::Hide { query, .. }, Some(rows)) => {
                     *query = *rows.get(*query).ok_or_else(no_query)?
                 }
-                HeadChange::Replace(_) => {
+                (HeadChange::Replace(_), Some(_)) => {
                     return Err("the queries of this model are objects, and those of another image are others: their weights cannot be \
                                 taken by position"
                         .to_owned());
                 }
-                HeadChange::Off | HeadChange::Uniform => {}
+                _ => {}
             }
             let changed = ChangedHead {
                 layer,
@@ -129,7 +130,9 @@ impl<A: Answers> Model for Answering<A> {
         let mut query = asked.query;
         if at.decoder {
             let (_, rows) = self.answer(input, ablation)?;
-            query = *rows.get(query).ok_or_else(no_query)?;
+            if let Some(rows) = rows {
+                query = *rows.get(query).ok_or_else(no_query)?;
+            }
         }
         let answer = || self.answer(input, ablation);
         let (answer, found) = with_query(at, asked.head, query, answer);
@@ -177,7 +180,7 @@ impl Answers for QuestionAnswerer {
         let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
         let answers = description.answers.iter().cloned();
         let scores = found.scores.iter().map(|&score| f64::from(score));
-        Ok((answered(trace, best_of(answers.zip(scores))), vec![]))
+        Ok((answered(trace, best_of(answers.zip(scores))), None))
     }
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
@@ -207,7 +210,7 @@ impl Answers for ImageCaptioner {
         let all = found.into_iter().flatten();
         let all = all.map(|one| (one.text, one.log_probability, one.trace));
         let seen = hypotheses(all, NO_CAPTION)?;
-        Ok((seen, vec![]))
+        Ok((seen, None))
     }
 
     fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
@@ -241,9 +244,9 @@ impl Answers for ImageClassifier {
         let image = image(&input.image, &description.preparation.decoding())?;
         let found = self.look(&[image]).map_err(sentence)?;
         let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
-        let labels = description.labels.iter().cloned();
         let scores = found.probabilities.iter().map(|&p| f64::from(p));
-        Ok((answered(trace, best_of(labels.zip(scores))), vec![]))
+        let scores = description.labels.iter().cloned().zip(scores);
+        Ok((classified(trace, self.class_scores(), scores), None))
     }
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
@@ -340,7 +343,8 @@ impl Answers for Detector {
             alternatives: best_of(named),
             ..Seen::new(trace, names(self, &found))
         };
-        Ok((seen, found.iter().map(|object| object.query).collect()))
+        let rows = found.iter().map(|object| object.query).collect();
+        Ok((seen, Some(rows)))
     }
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
@@ -349,5 +353,85 @@ impl Answers for Detector {
         let (objects, found, log_probability) = found;
         let found = (found, log_probability);
         Ok(layers(names(self, &objects), Kind::Cross.name(), found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use burn::tensor::Device;
+    use regard_models::pretrained::Folder;
+    use regard_trace::Trace;
+    use serde_json::json;
+
+    use super::{super::tests::copied, *};
+    use crate::{AblatedHead, Change, GivenWeights};
+
+    /// Finds no object.
+    struct Nothing;
+
+    impl Answers for Nothing {
+        fn answer(&mut self, _: &Input) -> Result<Answer, String> {
+            Ok((Seen::new(Trace::default(), "no object"), Some(vec![])))
+        }
+
+        fn gradients(&mut self, _: &Input, _: usize) -> Result<Gradients, String> {
+            Err("there is no object".to_owned())
+        }
+    }
+
+    /// Queries of the decoder go by the objects that were found, also if there are none; those of the encoder are all cells.
+    #[test]
+    fn queries_that_are_changed_are_those_that_were_named() {
+        let mut model = Answering {
+            name: String::new(),
+            input: InputKind::Image,
+            attention: &[Kind::EncoderSelf, Kind::Cross],
+            queries: true,
+            model: Nothing,
+        };
+        let hide = Change::Hide { query: 0, key: 0 };
+        let replace = Change::Replace(Arc::new(GivenWeights::new(vec![1.0], 1, 1).unwrap()));
+        let of_objects = "the queries of this model are objects";
+        // This model attends nowhere, so that a change which is not refused before is not met.
+        for (kind, change, told) in [
+            (Kind::Cross, &hide, "no such query"),
+            (Kind::Cross, &replace, of_objects),
+            (Kind::EncoderSelf, &hide, "changed head"),
+            (Kind::EncoderSelf, &replace, "changed head"),
+        ] {
+            let head = AblatedHead {
+                map: kind.name().to_owned(),
+                layer: 0,
+                head: 0,
+                change: change.clone(),
+            };
+            let heads = vec![head];
+            let error = model.look(&Input::default(), &Ablation { heads });
+            let error = error.unwrap_err();
+            assert!(error.contains(told), "{kind:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_no_probabilities() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = json!({"problem_type": "regression"});
+        let path = copied("deit-classes", folder.path(), &keys);
+        let classifier =
+            ImageClassifier::pretrained(&Folder::open(&path).unwrap(), &Device::flex()).unwrap();
+        let input = Input {
+            image: fs::read(path.join("photo.png")).unwrap(),
+            ..Input::default()
+        };
+        let seen = images("deit", classifier).look(&input, &Ablation::default());
+        let seen = seen.unwrap();
+        assert!(seen.alternatives.is_empty());
+        assert!(
+            seen.output.starts_with("cat ") && seen.output.contains(", frog "),
+            "{}",
+            seen.output
+        );
     }
 }

@@ -19,6 +19,7 @@ use std::fmt::Display;
 use regard_models::{
     generate::SearchTree,
     gradient::{OutputGradients, WeightGradients},
+    pretrained::ClassScores,
 };
 use regard_trace::{Kind, Trace};
 use regard_train::recipe::Translation as Settings;
@@ -58,6 +59,21 @@ fn answered(trace: Trace, alternatives: Vec<Alternative>) -> Seen {
     Seen {
         alternatives,
         ..Seen::new(trace, output)
+    }
+}
+
+/// What a head for classes says: the best class of several, or numbers, which are no probabilities.
+fn classified(
+    trace: Trace,
+    kind: ClassScores,
+    scores: impl Iterator<Item = (String, f64)>,
+) -> Seen {
+    match kind {
+        ClassScores::Softmax | ClassScores::Sigmoid => answered(trace, best_of(scores)),
+        ClassScores::Numbers => {
+            let shown = scores.map(|(label, score)| format!("{label} {score:.4}"));
+            Seen::new(trace, shown.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 
@@ -152,4 +168,86 @@ pub fn generation(
             .map(|(leaf, trace)| Hypothesis { leaf, trace })
             .collect(),
     })
+}
+
+/// Tiny models that others have trained.
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use regard_train::opened::Opened;
+    use serde_json::{Map, Value, json};
+
+    const GOLDEN: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../models/tests/golden/pretrained"
+    );
+
+    /// A copy of one in `folder`, with these keys in its configuration.
+    pub(super) fn copied(case: &str, folder: &Path, keys: &Value) -> PathBuf {
+        let (from, to) = (Path::new(GOLDEN).join(case), folder.join(case));
+        fs::create_dir(&to).unwrap();
+        for name in [
+            "config.json",
+            "generation_config.json",
+            "model.safetensors",
+            "photo.png",
+            "preprocessor_config.json",
+        ] {
+            if from.join(name).exists() {
+                fs::copy(from.join(name), to.join(name)).unwrap();
+            }
+        }
+        write(&to.join("config.json"), keys);
+        to
+    }
+
+    /// Puts these keys into a file.
+    pub(super) fn write(path: &Path, keys: &Value) {
+        let mut file: Value = match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap(),
+            Err(_) => json!({}),
+        };
+        for (key, value) in keys.as_object().unwrap() {
+            file[key] = value.clone();
+        }
+        fs::write(path, file.to_string()).unwrap();
+    }
+
+    /// The copy in `path` with a tokenizer of whole words, as many as the model has: `special` ones, of which the last stands for
+    /// unknown words, then `words`, then `w0`, `w1` and so on. `steps` are parts of its document.
+    pub(super) fn opened(path: &Path, [special, words]: [&[&str]; 2], steps: &Value) -> Opened {
+        let config: Value =
+            serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
+        let size = config["vocab_size"].as_u64().unwrap() as usize;
+        let named = special.iter().chain(words).map(|word| (*word).to_owned());
+        let all = named.chain((0..).map(|i| format!("w{i}"))).take(size);
+        let vocabulary: Map<String, Value> = (all.zip(0u32..))
+            .map(|(word, id)| (word, id.into()))
+            .collect();
+        let added = special.iter().zip(0u32..).map(|(token, id)| {
+            json!({
+                "id": id, "content": token, "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false,
+            })
+        });
+        let document = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+            "normalizer": null, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": special.last()},
+        });
+        write(&path.join("tokenizer.json"), &document);
+        write(&path.join("tokenizer.json"), steps);
+        if special.contains(&"[MASK]") {
+            write(
+                &path.join("tokenizer_config.json"),
+                &json!({"mask_token": "[MASK]"}),
+            );
+        }
+        let found = Opened::find(path.to_str().unwrap(), |_| Ok(path.to_owned()));
+        found.unwrap()
+    }
 }

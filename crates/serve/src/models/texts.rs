@@ -10,12 +10,14 @@ use regard_kernels::{
 use regard_models::{
     generate::{Prompt, Recorder, SampleConfig, SearchTree, sample},
     gradient::{OutputGradients, of_text_model},
-    pretrained::{EncoderOutput, Encoding, Heads, TextEncoder},
+    pretrained::{EncoderOutput, Encoding, Heads, TextEncoder, entities},
 };
 use regard_trace::Kind;
-use regard_train::opened::{Opened, TextModel, input_of};
+use regard_train::opened::{Opened, OpenedError, TextModel, input_of};
 
-use super::{LISTED, Told, answered, best_of, generation, kind_of, no_query, products, sentence};
+use super::{
+    LISTED, Told, answered, best_of, classified, generation, kind_of, no_query, products, sentence,
+};
 use crate::{
     Ablation, Continuation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
 };
@@ -81,18 +83,23 @@ impl Texts {
     /// Writes on, greedily or drawn.
     fn write(&self, reading: &mut Reading, wanted: &Continuation) -> Result<(), Told> {
         let tokenizer = &self.opened.tokenizer;
-        let ids = &mut reading.encoded.ids;
+        let Encoding { ids, texts, .. } = &mut reading.encoded;
         let stop = tokenizer.special().eos.clone();
-        // An encoder's tokenizer ends a text; here it goes on.
-        if ids.len() > 1 && ids.last().is_some_and(|id| stop.contains(id)) {
+        // An encoder's tokenizer ends a text; here it goes on. An end that the text itself spells stays.
+        let added = texts.last() == Some(&None);
+        if added && ids.len() > 1 && ids.last().is_some_and(|id| stop.contains(id)) {
             ids.pop();
         }
         reading.given = ids.len();
         let model = self.opened.causal(&self.model)?;
+        let (tokens, context) = (ids.len(), model.context());
+        if tokens >= context {
+            return Err(OpenedError::LongPrompt { tokens, context }.into());
+        }
         let config = SampleConfig {
             temperature: wanted.temperature,
             seed: wanted.seed,
-            limit: wanted.tokens.min(model.context().saturating_sub(ids.len())),
+            limit: wanted.tokens.min(context - tokens),
             stop,
             ..SampleConfig::default()
         };
@@ -114,8 +121,12 @@ impl Texts {
 
     /// Changes these heads, and no others.
     fn change(&mut self, ablation: &Ablation) -> Result<(), String> {
+        let there: &[Kind] = match self.changes_heads() {
+            true => &[Kind::SelfAttention],
+            false => &[],
+        };
         let changed = ablation.heads.iter().map(|one| {
-            kind_of(&one.map, &[Kind::SelfAttention])?;
+            kind_of(&one.map, there)?;
             Ok(ChangedHead {
                 layer: one.layer,
                 cross: false,
@@ -135,43 +146,67 @@ impl Texts {
         let Reading {
             text,
             encoded,
+            given,
             tree,
             written,
-            ..
         } = self.read(input)?;
         let mut trace = self.opened.look(&self.model, &text, &encoded)?;
         if let Some(tree) = tree {
             trace.target.clone_from(&written);
+            let first = tree.proposals.iter().filter(|one| one.parent.is_none());
+            let first = first.map(|one| (one.token, one.log_probability.exp()));
+            let next = self.words(&encoded.ids[..given], first)?;
             let text = |id| (self.opened.tokenizer.decode(&[id], false)).map_err(sentence);
-            let generation = generation(tree, vec![trace.clone()], text)?;
-            let first = generation.proposals.iter();
-            let first = first.filter(|one| one.parent.is_none());
-            let next = first.map(|one| (one.text.clone(), one.probability));
             return Ok(Seen {
-                alternatives: best_of(next),
-                generation: Some(generation),
+                alternatives: best_of(next.into_iter()),
+                generation: Some(generation(tree, vec![trace.clone()], text)?),
                 ..Seen::new(trace, written)
             });
         }
-        if let TextModel::Reads(model) = &self.model
-            && let Some(Heads::Classes(labels)) = model.purpose()
-        {
-            let scores = classes(model, &encoded)?.into_iter().map(f64::from);
-            return Ok(answered(trace, best_of(labels.iter().cloned().zip(scores))));
-        }
-        let likely = match &self.model {
-            TextModel::Reads(model) => match self.masked(&encoded) {
-                Some(place) => filled(model, &encoded, place)?,
-                None => vec![],
-            },
-            _ => self.next(&encoded.ids)?,
+        let TextModel::Reads(model) = &self.model else {
+            let words = self.words(&encoded.ids, self.next(&encoded.ids)?)?;
+            return Ok(answered(trace, best_of(words.into_iter())));
         };
-        let words = likely.into_iter().map(|(id, probability)| {
-            let word = self.opened.tokenizer.decode(&[id], false)?;
-            Ok((word, probability))
-        });
-        let words: Vec<(String, f64)> = words.collect::<Result<_, Told>>()?;
-        Ok(answered(trace, best_of(words.into_iter())))
+        match (model.purpose(), self.masked(&encoded)) {
+            (Some(Heads::Classes(labels)), _) => {
+                let scores = classes(model, &encoded)?.into_iter().map(f64::from);
+                let scores = labels.iter().cloned().zip(scores);
+                Ok(classified(trace, model.class_scores(), scores))
+            }
+            (Some(Heads::TokenClasses(labels)), _) => {
+                let states = model.states(&[input_of(&encoded)], None)?;
+                let of_tokens = model.token_classes(&states[0]).unwrap_or_default();
+                Ok(Seen::new(trace, named(&encoded, &text, &of_tokens, labels)))
+            }
+            (_, Some(place)) => {
+                let likely = filled(model, &encoded, place)?;
+                let words = self.words(&encoded.ids[..place], likely)?;
+                Ok(answered(trace, best_of(words.into_iter())))
+            }
+            _ => Ok(Seen::new(trace, "")),
+        }
+    }
+
+    /// Tokens that may follow `context`, as texts that tell them apart.
+    fn words(
+        &self,
+        context: &[u32],
+        tokens: impl IntoIterator<Item = (u32, f64)>,
+    ) -> Result<Vec<(String, f64)>, Told> {
+        let words = tokens.into_iter();
+        let words = words.map(|(id, probability)| Ok((self.word(context, id)?, probability)));
+        words.collect()
+    }
+
+    /// The text of a token that follows `context`: alone, many a decoder would take its space away. A part of a character is called by
+    /// the token's name.
+    fn word(&self, context: &[u32], id: u32) -> Result<String, Told> {
+        let tokenizer = &self.opened.tokenizer;
+        let text = tokenizer.stream(context, false)?.push(id)?;
+        Ok(match text.is_empty() {
+            true => tokenizer.token(id).unwrap_or_default(),
+            false => text,
+        })
     }
 
     /// The likeliest tokens after `ids`.
@@ -211,7 +246,7 @@ impl Texts {
             if wanted.is_empty() {
                 let next = self.next(ids)?.first().ok_or_else(none)?.0;
                 wanted.push((ids.len() - 1, next));
-                output = self.opened.tokenizer.decode(&[next], false)?;
+                output = self.word(ids, next)?;
             }
             let found = match &self.model {
                 TextModel::Writes(model) => model.gradients(ids, &wanted, &device)?,
@@ -231,7 +266,7 @@ impl Texts {
             (_, Some(place)) => {
                 let likely = filled(model, &encoded, place)?;
                 let token = likely.first().ok_or_else(none)?.0;
-                let word = self.opened.tokenizer.decode(&[token], false)?;
+                let word = self.word(&ids[..place], token)?;
                 (word, EncoderOutput::Token { place, token })
             }
             _ => return Err(none()),
@@ -247,6 +282,17 @@ impl Texts {
 fn classes(model: &TextEncoder, encoded: &Encoding) -> Result<Vec<f32>, Told> {
     let states = model.states(&[input_of(encoded)], None)?;
     Ok(model.classes(&states[0]).unwrap_or_default())
+}
+
+/// The entities of a text, from the `probabilities` of the classes of its tokens.
+fn named(encoded: &Encoding, text: &str, probabilities: &[f32], labels: &[String]) -> String {
+    let found = entities(encoded, probabilities, labels).into_iter();
+    let found = found.map(|one| format!("{} {}", one.label, &text[one.range]));
+    let found: Vec<String> = found.collect();
+    match found.is_empty() {
+        true => "no entity".to_owned(),
+        false => found.join(", "),
+    }
 }
 
 /// The likeliest tokens in the place of a masked one; none from a model that fills no masks.
@@ -314,5 +360,132 @@ impl Model for Texts {
         self.change(&Ablation::default())?;
         let (output, found) = self.gradients_of(input).map_err(sentence)?;
         Ok(products(output, found, Kind::SelfAttention))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regard_models::{
+        ModelConfig, Vocabulary,
+        language::{LstmnLmConfig, PlainTextModel},
+    };
+    use serde_json::{Value, json};
+
+    use super::{
+        super::tests::{copied, opened},
+        *,
+    };
+    use crate::{AblatedHead, Change};
+
+    const GPT2: [&[&str]; 2] = [&["</s>", "<unk>"], &["▁the", "the", "<0xE2>"]];
+    const BERT: [&[&str]; 2] = [&["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"], &[]];
+
+    fn texts(case: &str, words: [&[&str]; 2], steps: &Value, keys: &Value) -> Texts {
+        let folder = tempfile::tempdir().unwrap();
+        let opened = opened(&copied(case, folder.path(), keys), words, steps);
+        let model = opened.model(None).unwrap();
+        Texts::new(case, opened, model)
+    }
+
+    fn input(text: &str, tokens: usize) -> Input {
+        Input {
+            text: text.to_owned(),
+            continuation: Continuation {
+                tokens,
+                ..Continuation::default()
+            },
+            ..Input::default()
+        }
+    }
+
+    fn look(texts: &mut Texts, text: &str, tokens: usize) -> Result<Seen, String> {
+        texts.look(&input(text, tokens), &Ablation::default())
+    }
+
+    /// Alone, a token would lose its space, and each part of a character would be the same sign.
+    #[test]
+    fn tokens_that_may_follow_have_names_of_their_own() {
+        let space = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+        let decoder = json!({"type": "Sequence", "decoders": [{"type": "ByteFallback"}, space]});
+        let texts = texts("gpt2", GPT2, &json!({"decoder": decoder}), &json!({}));
+        let id = |token: &str| texts.opened.tokenizer.id(token).unwrap();
+        let name = |token| texts.word(&[id("w1")], id(token)).unwrap();
+        let names = ["▁the", "the", "<0xE2>"].map(name);
+        assert_eq!(names, [" the", "the", "<0xE2>"]);
+    }
+
+    #[test]
+    fn an_end_that_a_text_spells_stays() {
+        let sequence = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+        let end = json!({"SpecialToken": {"id": "</s>", "type_id": 0}});
+        let ended = json!({"post_processor": {
+            "type": "TemplateProcessing", "single": [sequence("A"), end], "pair": [sequence("A"), sequence("B"), end],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [0], "tokens": ["</s>"]}},
+        }});
+        for steps in [json!({}), ended] {
+            let texts = texts("gpt2", GPT2, &steps, &json!({}));
+            for text in ["w1 w2", "w1 </s>"] {
+                let given = texts.read(&input(text, 1)).unwrap().given;
+                assert_eq!(given, 2, "{text}: {steps}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_without_room_to_go_on_is_refused() {
+        let mut texts = texts("gpt2", GPT2, &json!({}), &json!({}));
+        let words = |count: usize| vec!["w1"; count].join(" ");
+        let error = look(&mut texts, &words(96), 5).unwrap_err();
+        let expected = "a text of 96 tokens does not fit the model's context of 96";
+        assert!(error.contains(expected), "{error}");
+        assert!(look(&mut texts, &words(96), 0).is_ok());
+        assert!(look(&mut texts, &words(95), 5).is_ok());
+    }
+
+    #[test]
+    fn numbers_are_no_probabilities() {
+        let looked = |keys: &Value| {
+            let mut texts = texts("bert-classes", BERT, &json!({}), keys);
+            look(&mut texts, "w1 w2", 0).unwrap()
+        };
+        let seen = looked(&json!({"problem_type": "regression"}));
+        assert!(seen.alternatives.is_empty());
+        let labels = seen.output.split(", ").map(|one| one.split(' ').next());
+        let labels: Vec<&str> = labels.flatten().collect();
+        assert_eq!(labels, ["ANGRY", "CALM", "GLAD"], "{}", seen.output);
+        assert_eq!(looked(&json!({})).alternatives.len(), 3);
+    }
+
+    /// Without a mask there is nothing that such a model says.
+    #[test]
+    fn classes_of_tokens_are_an_output() {
+        let nothing = json!({});
+        let mut tokens = texts("bert-tokens", BERT, &nothing, &nothing);
+        let seen = look(&mut tokens, "w1 w2", 0).unwrap();
+        assert!(seen.output.contains(" w1"), "{}", seen.output);
+        let mut masks = texts("bert", BERT, &nothing, &nothing);
+        let seen = look(&mut masks, "w1 w2", 0).unwrap();
+        assert!(seen.output.is_empty() && seen.alternatives.is_empty());
+        let seen = look(&mut masks, "w1 [MASK]", 0).unwrap();
+        assert_eq!(seen.alternatives.len(), LISTED);
+    }
+
+    #[test]
+    fn changes_of_heads_are_not_ignored() {
+        let mut texts = texts("gpt2", GPT2, &json!({}), &json!({}));
+        let device = Device::flex();
+        let plain = LstmnLmConfig::tiny().init(&Vocabulary::new(20), 1, &device);
+        let plain = PlainTextModel::new(plain.unwrap().into(), &device).unwrap();
+        texts.model = TextModel::Plain(Box::new(plain));
+        let head = AblatedHead {
+            map: Kind::SelfAttention.name().to_owned(),
+            layer: 0,
+            head: 0,
+            change: Change::Off,
+        };
+        let heads = vec![head];
+        let error = texts.change(&Ablation { heads }).unwrap_err();
+        assert!(error.contains("no heads that can be changed"), "{error}");
+        assert_eq!(texts.change(&Ablation::default()), Ok(()));
     }
 }

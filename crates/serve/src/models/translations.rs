@@ -211,12 +211,16 @@ impl Model for Translations {
 
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
-        let (found, tree) = self.translator.search(&input.text)?;
+        let (mut found, tree) = self.translator.search(&input.text)?;
         let text = |id| self.translator.token(id);
-        let traces = found.iter().map(|one| one.trace.clone()).collect();
-        let generation = generation(tree, traces, text)?;
-        let all = found.into_iter();
-        let all = all.map(|one| (one.text, one.log_probability, one.trace));
+        // The maps of a hypothesis may be large: those of the answer alone are there twice.
+        let mut best = found.first().map(|one| one.trace.clone());
+        let traces = found.iter_mut().map(|one| std::mem::take(&mut one.trace));
+        let generation = generation(tree, traces.collect(), text)?;
+        let all = found.into_iter().map(|one| {
+            let trace = best.take().unwrap_or_default();
+            (one.text, one.log_probability, trace)
+        });
         let seen = hypotheses(all, "there is no translation; type some words")?;
         Ok(Seen {
             generation: Some(generation),
@@ -247,5 +251,84 @@ impl Model for Translations {
         let found = self.translator.gradients(&input.text, rank)?;
         let (output, found) = found.ok_or("there is no such translation")?;
         Ok(products(output, found, Kind::DecoderSelf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use regard_models::TransformerConfig;
+    use regard_train::{
+        Registry, recipe,
+        tasks::{self, Task},
+        tokenizer::TokenizerPair,
+        translator::{Description, Languages},
+    };
+    use serde_json::json;
+
+    use super::{
+        super::tests::{copied, opened, write},
+        *,
+    };
+
+    /// A small translator that nobody has trained.
+    fn own(translate: Settings) -> Translator {
+        let (registry, device) = (Registry::default(), Device::flex());
+        let text = ["a red shirt", "two dogs"];
+        let model = recipe::Model {
+            kind: "transformer",
+            config: Box::new(TransformerConfig::tiny()),
+        };
+        let description = Description {
+            model: model.clone(),
+            tokenizers: TokenizerPair::learn(&text, &text, true, 270, false).unwrap(),
+            translate,
+            languages: Languages {
+                source: "en".to_owned(),
+                target: "de".to_owned(),
+            },
+            familiarity: None,
+        };
+        let task = registry.task_of::<tasks::Translation>(&model).unwrap();
+        let model = task.init(&description, 1, &device).unwrap();
+        Translator::new(model, description, &device)
+    }
+
+    /// What would not fit in memory is refused before it is kept.
+    #[test]
+    fn the_maps_of_all_hypotheses_have_a_bound() {
+        let mut settings = Settings {
+            beam: 100,
+            ..Settings::default()
+        };
+        settings.max_length.absolute = 2;
+        let folder = tempfile::tempdir().unwrap();
+        let path = copied("t5", folder.path(), &json!({}));
+        let search = json!({"num_beams": 64, "max_new_tokens": 2});
+        write(&path.join("generation_config.json"), &search);
+        let opened = opened(&path, [&["<pad>", "</s>", "<unk>"], &[]], &json!({}));
+        let pretrained = TextToText::read(opened, None, "").unwrap();
+        for (mut model, word) in [
+            (Translations::new("own", own(settings)), "a "),
+            (Translations::pretrained("t5", pretrained), "w1 "),
+        ] {
+            let mut look = |words: usize| {
+                let input = Input {
+                    text: word.repeat(words),
+                    ..Input::default()
+                };
+                model.look(&input, &Ablation::default())
+            };
+            let seen = look(2).unwrap();
+            let hypotheses = seen.generation.unwrap().hypotheses;
+            assert!(hypotheses.len() > 30, "{word}: {}", hypotheses.len());
+            assert_eq!(hypotheses[0].trace, seen.trace, "{word}");
+            assert!(hypotheses[1].trace.maps.len() > 3, "{word}");
+            let error = look(1_000).unwrap_err();
+            assert!(
+                error.contains("at most 240000000 are kept"),
+                "{word}: {error}"
+            );
+        }
     }
 }

@@ -1,8 +1,8 @@
 // Ask the model; switch heads off or make them uniform, and see whether the output changes.
 import { NOT_EXPLANATION, Told, address, catalogue, colourOf, css, h, here, ink, mapName, note, number, percent, readCatalogue, readout, request, saveButtons, saveTable, say, set, state, token, tools, traceOf } from "./common.js";
 
-// What was asked last, and what the model answered with all heads and with the heads that are changed.
-const asked = { image: null, picture: null, input: "", plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
+// What was sent last, and what the model answered with all heads and with the heads that are changed.
+const asked = { image: null, picture: null, sent: null, plain: null, changed: null, changes: "", error: "", busy: "", ranking: null, ranked: [], sets: 0 };
 let main = () => {};
 
 // A line for each change: `off 0 1 self`, or `hide:6:2 0 1 self` for the weight of key 2 for query 6. `replace` takes the weights of
@@ -14,23 +14,31 @@ const changesOf = (text) => text.split("\n").filter(Boolean).map((line) => {
 });
 export const lineOf = ({ change, layer, head, map }) => `${change.hide ? `hide:${change.hide.query}:${change.hide.key}` : change} ${layer} ${head} ${map}`;
 const nameOf = ({ change, layer, head }) => `layer ${layer + 1} head ${head + 1}: ${change.hide ? `query ${change.hide.query}, key ${change.hide.key}` : change}`;
-const continuationOf = () => ({ tokens: Number(state.write) || 0, temperature: Number(state.temperature) || 0, seed: Number(state.seed) || 0 });
 const ofImages = () => catalogue.model.input.startsWith("image");
-const inputOf = () => JSON.stringify([state.text, state.target, asked.image?.name ?? "", continuationOf()]);
+// What the model takes of an input: the address may hold more.
+function inputOf({ text, target, write, temperature, seed }) {
+  const { input, continues } = catalogue.model;
+  return {
+    text: input === "image" ? "" : text.toWellFormed(), target: input === "source_and_target" ? target.toWellFormed() : "",
+    continuation: continues ? { tokens: Number(write) || 0, temperature: Number(temperature) || 0, seed: Number(seed) || 0 } : {},
+  };
+}
+const isSent = () => asked.sent && JSON.stringify(inputOf(asked.sent.input)) === JSON.stringify(inputOf(state));
+// What to ask for the input of a look again: what was sent last, or what the look says of its text; nothing for another image.
+export const again = (trace) => ([asked.plain?.trace, asked.changed?.trace].includes(trace.id) ? asked.sent.input : trace.again);
 
-async function look(changes, keep, signal) {
+async function look({ input, image }, changes, keep, signal) {
   const other = ofImages() ? { look: Number(state.other) } : { text: state.other.toWellFormed() };
   const ablation = changes.map((one) => (one.change === "replace" ? { ...one, change: { replace: other } } : one));
-  const line = JSON.stringify({ text: state.text.toWellFormed(), target: state.target.toWellFormed(), ablation, keep, continuation: continuationOf() });
-  const body = new Blob([line, "\n", asked.image ?? ""]);
+  const body = new Blob([JSON.stringify({ ...inputOf(input), ablation, keep }), "\n", image ?? ""]);
   return (await request("api/look", { method: "POST", body, signal })).json();
 }
 
 // Half of the sum of the changes of all probabilities; without probabilities whether the output is another.
-export function effect(plain, changed) {
+function effect(plain, changed) {
   if (!plain.alternatives.length) return plain.output === changed.output ? 0 : 1;
-  const before = new Map(plain.alternatives.map((one) => [one.text, one.probability]));
-  const after = new Map(changed.alternatives.map((one) => [one.text, one.probability]));
+  // Those of one text count together.
+  const [before, after] = [plain, changed].map(({ alternatives }) => alternatives.reduce((all, { text, probability }) => all.set(text, (all.get(text) ?? 0) + probability), new Map()));
   let sum = 0;
   for (const text of new Set([...before.keys(), ...after.keys()])) sum += Math.abs((before.get(text) ?? 0) - (after.get(text) ?? 0));
   return sum / 2;
@@ -52,9 +60,10 @@ async function busy(what, work) {
 const ask = () => busy("The model is looking …", async () => {
   asked.ranking?.abort();
   set({}, false);
-  const input = inputOf();
-  const plain = await look([], true);
-  Object.assign(asked, { input, plain, changed: null, changes: "", ranked: [] });
+  const { text, target, write, temperature, seed } = state;
+  const sent = { input: { text, target, write, temperature, seed }, image: asked.image };
+  const plain = await look(sent, [], true);
+  Object.assign(asked, { sent, plain, changed: null, changes: "", ranked: [] });
   await readCatalogue();
   set({ trace: plain.trace, map: "", heads: "", window: "", chosen: "" }, false);
   document.dispatchEvent(new Event("frame"));
@@ -74,10 +83,10 @@ export function begin({ text, image }) {
 }
 
 async function change() {
-  asked.changes = state.off;
-  const ablation = changesOf(state.off);
-  asked.changed = ablation.length ? await look(ablation, true) : null;
+  Object.assign(asked, { changes: state.off, changed: null });
+  const ablation = catalogue.model.changes_heads ? changesOf(state.off) : [];
   if (ablation.length) {
+    asked.changed = await look(asked.sent, ablation, true);
     await readCatalogue();
     set({ trace2: asked.changed.trace }, false);
     document.dispatchEvent(new Event("frame"));
@@ -105,7 +114,7 @@ const rank = (change, whole) => {
   return busy(`0 of ${sets.length} ${what}`, async () => {
     const { signal } = asked.ranking;
     for (const [i, heads] of sets.entries()) {
-      const found = await look(heads, false, signal);
+      const found = await look(asked.sent, heads, false, signal);
       asked.ranked.push({ heads, found, effect: effect(asked.plain, found) });
       asked.busy = `${i + 1} of ${sets.length} ${what}`;
       if (signal.aborted) return;
@@ -120,7 +129,7 @@ export async function viewAsk() {
   main = () => { if (state.view === "ask" && box.isConnected) fill(box); };
   fill(box);
   // A link that holds a text is asked again.
-  if (!asked.busy && !catalogue.model.input.startsWith("image") && state.text && asked.input !== inputOf() && !drawing) {
+  if (!asked.busy && !ofImages() && state.text && !isSent() && !drawing) {
     drawing = true;
     box.addEventListener("shown", () => ask().finally(() => { drawing = false; }));
   } else if (!asked.busy && asked.plain && asked.changes !== state.off) {
@@ -174,11 +183,16 @@ function kept() {
   return state.trace === "" ? "" : h("p", { className: "alert", id: "kept", textContent: `Look ${state.trace} is no longer kept: choose the image again.` });
 }
 
+const short = (text) => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
+// Whether there is nothing to compare.
+const silent = ({ output, alternatives }) => !output && !alternatives.length;
+const SILENT = "The model gives no output for this input that could be compared. For a model that fills masks, write [MASK] in the place of a word.";
+
 function answers() {
   const one = (title, found, id) => h("section", { className: "answer", id }, h("h2", { textContent: title }),
     h("p", { className: "output" }, token(found.output || "∅")),
     found.alternatives.length > 0 && h("table", {}, h("caption", { className: catalogue.model.continues ? "" : "unseen", textContent: catalogue.model.continues ? "The token after the text" : "Probabilities" }), h("tbody", {}, found.alternatives.slice(0, 8).map((alternative) => h("tr", {},
-      h("th", { scope: "row" }, token(alternative.text)), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
+      h("th", { scope: "row" }, token(short(alternative.text))), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(120 * alternative.probability, 1)}px` } })),
       h("td", { textContent: percent(alternative.probability) }))))));
   const links = ["overview", "head", "text", "gradient", ...(traceOf(asked.plain.trace)?.image ? ["image"] : []), ...(traceOf(asked.plain.trace)?.searched ? ["generation"] : [])].map((view) => h("a", { href: address({ view, off: "" }), textContent: view[0].toUpperCase() + view.slice(1), onclick: (event) => { event.preventDefault(); set({ view }); } }));
   const compare = asked.changed && h("a", { href: "#", textContent: "Compare with the changed heads", onclick: (event) => { event.preventDefault(); set({ view: "compare" }); } });
@@ -186,8 +200,8 @@ function answers() {
   return h("div", {}, cut && h("p", { className: "alert", id: "cut", textContent: `The text has ${cut.tokens} tokens; the model has read only the first ${cut.read}.` }),
     h("div", { className: "answers" }, one("All heads", asked.plain, "plain"),
     asked.changed && one(`With ${changesOf(asked.changes).length} ${changesOf(asked.changes).length > 1 ? "changes" : "change"}`, asked.changed, "changed")),
-  asked.changed && h("p", { id: "verdict" }, asked.plain.output === asked.changed.output ? "The output is the same" : "The output is another",
-    asked.plain.alternatives.length ? `; effect ${number(effect(asked.plain, asked.changed))}.` : "."),
+  asked.changed && h("p", { id: "verdict" }, silent(asked.plain) ? SILENT : [asked.plain.output === asked.changed.output ? "The output is the same" : "The output is another",
+    asked.plain.alternatives.length ? `; effect ${number(effect(asked.plain, asked.changed))}.` : "."]),
   h("p", { className: "faint" }, "See what it looked at: ", ...links.flatMap((link, i) => [i ? " · " : "", link]), compare && " · ", compare || ""));
 }
 
@@ -231,7 +245,7 @@ function matter() {
     h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "Effect", "", "Output"].map((name) => h("th", { scope: "col", textContent: name })))),
     h("tbody", {}, ranked.map(({ heads: [head, another], found, effect: size }) => h("tr", {}, h("td", {}, token(head.map)), h("td", { textContent: head.layer + 1 }), h("td", { textContent: another ? "all" : head.head + 1 }),
       h("td", { textContent: number(size) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * size / most, 1)}px` } })),
-      h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(found.output.slice(0, 200))))))));
+      h("td", {}, found.output === plain ? h("span", { className: "faint", textContent: "the same" }) : token(short(found.output))))))));
   const saved = ranked.length > 0 && ranked[0].heads.length === 1 && !asked.ranking && effects();
   if (table) table.panel = saved;
   return h("section", { className: "matter" }, h("h2", { textContent: "Does it matter?" }),
@@ -239,10 +253,10 @@ function matter() {
     otherInput(changes),
     grids, hidden,
     tools(changes.length > 0 && h("button", { type: "button", className: "plain", textContent: "Restore all", disabled: Boolean(asked.busy), onclick: () => { set({ off: "" }, false); busy("", change); } }),
-      h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
+      silent(asked.plain) ? h("span", { className: "faint", textContent: SILENT }) : [h("button", { type: "button", textContent: "Rank all heads, each off", "data-focus": "rank-off", disabled: Boolean(asked.busy), onclick: () => rank("off") }),
       h("button", { type: "button", textContent: "… each uniform", "data-focus": "rank-uniform", disabled: Boolean(asked.busy), onclick: () => rank("uniform") }),
       state.other && h("button", { type: "button", textContent: `… each with the other ${ofImages() ? "image" : "text"}'s weights`, "data-focus": "rank-replace", disabled: Boolean(asked.busy), onclick: () => rank("replace") }),
-      trace.maps.length > 1 && h("button", { type: "button", textContent: "Rank all layers, each off", "data-focus": "rank-layers", disabled: Boolean(asked.busy), onclick: () => rank("off", true) }),
+      trace.maps.length > 1 && h("button", { type: "button", textContent: "Rank all layers, each off", "data-focus": "rank-layers", disabled: Boolean(asked.busy), onclick: () => rank("off", true) })],
       asked.ranking && h("button", { type: "button", textContent: "Cancel", "data-focus": "cancel", onclick: () => asked.ranking.abort() }),
       asked.ranking && h("progress", { max: 1, value: asked.ranked.length / Math.max(asked.sets, 1), "aria-label": asked.busy }), asked.ranking && h("span", { textContent: asked.busy })),
     table,

@@ -1,9 +1,9 @@
 // Gradient times attention: how the log probability of the output changes with each weight, times the weight.
 import {
-  NOT_EXPLANATION, axes, currentMap, getJson, getWeights, h, headChips, headNumber, largest, leastRange, list, mapName, mapOptions, note, number, query, readout, room, saveButtons, saveTable, say,
+  NOT_EXPLANATION, axes, catalogue, currentMap, getJson, getWeights, h, headChips, headNumber, largest, leastRange, list, mapName, mapOptions, note, number, query, readout, room, saveButtons, saveTable, say,
   select, set, state, tableButton, tableOf, token, tools,
 } from "./common.js";
-import { lineOf } from "./ask.js";
+import { again, lineOf } from "./ask.js";
 import { heat, scale } from "./map.js";
 
 export async function viewGradient(trace) {
@@ -27,13 +27,14 @@ export async function viewGradient(trace) {
 
   const ranked = [...all].sort((a, b) => Math.abs(b.sum) - Math.abs(a.sum));
   const most = largest(ranked.map((one) => Math.abs(one.sum)));
-  const off = (one) => set({ view: "ask", off: lineOf({ change: "off", layer: trace.maps[one.map].layer, head: one.head, map: trace.maps[one.map].id }) });
+  const same = catalogue.model.changes_heads && again(trace);
+  const off = (one) => set({ view: "ask", ...same, off: lineOf({ change: "off", layer: trace.maps[one.map].layer, head: one.head, map: trace.maps[one.map].id }) });
   const ranking = h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "gradients" }, h("caption", { textContent: "Heads by the sum of their gradient times attention" }),
     h("thead", {}, h("tr", {}, ["Map", "Layer", "Head", "Sum", "", ""].map((one) => h("th", { scope: "col", textContent: one })))),
     h("tbody", {}, ranked.map((one) => h("tr", {}, h("td", {}, token(trace.maps[one.map].name)), h("td", { textContent: trace.maps[one.map].layer + 1 }),
       h("td", {}, h("button", { type: "button", className: "plain", textContent: one.head + 1, "data-focus": `gradient-${one.map}-${one.head}`, "aria-label": `show ${mapName(trace.maps[one.map])} head ${one.head + 1}`, onclick: () => set({ map: one.map, heads: one.head }) })),
       h("td", { textContent: number(one.sum, 4) }), h("td", {}, h("i", { className: "meter", style: { width: `${Math.max(90 * Math.abs(one.sum) / (most || 1), 1)}px` } })),
-      h("td", {}, h("button", { type: "button", className: "plain", textContent: "Switch off", "aria-label": `switch off ${mapName(trace.maps[one.map])} head ${one.head + 1}`, onclick: () => off(one) })))))));
+      h("td", {}, same && h("button", { type: "button", className: "plain", textContent: "Switch off", "aria-label": `switch off ${mapName(trace.maps[one.map])} head ${one.head + 1}`, onclick: () => off(one) })))))));
   return [bar, readout, h("p", { id: "output" }, "Of the output ", token(output || "∅"), `, whose log probability is ${number(logarithm, 4)}`),
     h("figure", {}, h("figcaption", {}, h("strong", { textContent: name })), picture.node, numbers), ranking,
     note(`A cell is the weight times the gradient of the output's log probability by this weight alone: the other weights of its row stay as they are, so that the row no longer sums to 1. It is what the output would lose without the weight if the log probability were linear in it. The sum of a head estimates in the same way what switching it off does (Michel et al. 2019). ${NOT_EXPLANATION}`)];

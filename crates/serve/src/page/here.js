@@ -16,11 +16,17 @@ export function computing() {
   const settle = (id, response) => { waiting.get(id)?.(response); waiting.delete(id); };
   const failed = (error) => Response.json({ error }, { status: 500 });
   worker.onmessage = ({ data: { id, status, headers, body, error } }) => settle(id, error === undefined ? new Response(body, { status, headers }) : failed(error));
-  worker.onerror = (event) => [...waiting.keys()].forEach((id) => settle(id, failed(`the page's worker failed: ${event.message || "reload the page"}`)));
+  // Why the worker answers no more.
+  let dead = "";
+  worker.onerror = (event) => {
+    dead = `the page's worker failed: ${event.message || "reload the page"}`;
+    for (const id of [...waiting.keys()]) settle(id, failed(dead));
+  };
   const addresses = new Map();
 
   async function answer(path, { method = "GET", body = "" } = {}) {
     const bytes = new Uint8Array(await new Response(body).arrayBuffer());
+    if (dead) return failed(dead);
     const id = ++last;
     const answered = new Promise((resolve) => { waiting.set(id, resolve); });
     worker.postMessage({ id, method, path, body: bytes }, [bytes.buffer]);

@@ -3,7 +3,7 @@ import {
   NOT_EXPLANATION, axes, catalogue, choice, colourOf, colours, css, currentMap, getJson, h, largest, list, mapName, mapOptions, note, number, query, readout, roving, saveButtons, saveTable, say,
   select, set, state, token, tools,
 } from "./common.js";
-import { lineOf } from "./ask.js";
+import { again, lineOf } from "./ask.js";
 import { scale } from "./map.js";
 import { tokenList } from "./text.js";
 
@@ -85,12 +85,15 @@ export async function viewQuery(trace) {
     const read = picked.value.map((value) => value * picked.weight);
     const sizes = { q: greatest(found.query), k: greatest(picked.key), p: greatest(picked.products), v: greatest(picked.value) };
     const cells = (value, size) => [h("td", { textContent: number(value) }), h("td", {}, bar(value, size))];
+    const same = again(trace);
+    // The rows of a detector are the objects that it finds with all heads as they are.
+    const there = catalogue.model.changes_heads && same && !(trace.changed && about.queries.boxes);
     const hide = () => {
       const line = lineOf({ change: { hide: { query: chosen, key: picked.position } }, layer: map.layer, head, map: map.id });
-      set({ view: "ask", text: state.text || trace.source, off: [...new Set([...state.off.split("\n").filter(Boolean), line])].join("\n") });
+      set({ view: "ask", ...same, off: [...new Set([...state.off.split("\n").filter(Boolean), line])].join("\n") });
     };
     detail = h("section", {}, h("h2", {}, token(labels.queries[chosen]), " and ", token(picked.label), h("span", { className: "faint", textContent: " by dimension" })),
-      catalogue.model.changes_heads && picked.weight > 0 && h("p", {}, h("button", { type: "button", textContent: "Does it matter? Hide this weight", "data-focus": "hide", title: "Ask again without this weight, the others of its row renormalised", onclick: hide })),
+      there && picked.weight > 0 && h("p", {}, h("button", { type: "button", textContent: "Does it matter? Hide this weight", "data-focus": "hide", title: "Ask again without this weight, the others of its row renormalised", onclick: hide })),
       h("div", { className: "numbers", tabIndex: 0 }, h("table", { id: "dimensions" }, h("caption", { className: "unseen", textContent: "Query, key, product and value by dimension" }),
         h("thead", {}, h("tr", {}, ["", "Query", "", "Key", "", "q × k", "", "Value", "", "Weight × value"].map((one) => h("th", { scope: "col", textContent: one })))),
         h("tbody", {}, found.query.map((q, i) => h("tr", {}, h("th", { scope: "row", textContent: i + 1 }), ...cells(q, sizes.q), ...cells(picked.key[i], sizes.k), ...cells(picked.products[i], sizes.p),

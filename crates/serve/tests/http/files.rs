@@ -123,6 +123,21 @@ fn a_zoomed_map_becomes_a_file_of_what_is_shown() {
     assert_eq!(server.get(&format!("{path}&format=html")).status, 200);
 }
 
+/// A window is the same part of both maps.
+#[test]
+fn a_zoomed_comparison_is_of_one_part() {
+    let path = "/api/trace/0/picture?view=compare&map=0&trace2=0&map2=0&q0=2&q1=5&k0=3&k1=7&heads=1&heads2=1";
+    let svg = server().get(path).text();
+    let cells = svg.split("<title>").filter_map(|part| {
+        let (cell, _) = part.split_once("</title>")?;
+        cell.contains(" → ").then_some(cell)
+    });
+    let cells: Vec<&str> = cells.collect();
+    assert_eq!(cells.len(), 3 * 12, "{svg}");
+    assert_eq!(cells[..12], cells[12..24]);
+    assert!(cells[24..].iter().all(|cell| cell.ends_with(": 0.00")));
+}
+
 #[test]
 fn a_table_of_the_page_becomes_a_file() {
     let server = server();

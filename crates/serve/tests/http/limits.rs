@@ -2,16 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use regard_serve::{
-    Ablation, Config, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen,
+    Ablation, Config, Contents, Explained, ExplainedGroup, Explainer, Gradients, Input, InputKind,
+    Model, QueryKeys, QueryPlace, Seen,
 };
 
 use crate::common::{Answer, Chooser, Server, Slow, Small, ask, large, opened, translation};
+use crate::model::Bytes;
 use crate::server;
 
 #[test]
@@ -75,11 +77,23 @@ fn a_slow_model_holds_nobody_else() {
     server.stop().unwrap();
 }
 
-/// Gives gradients, which it counts, and queries when it is told to.
+/// Gives gradients and queries when it is told to, and counts the gradients that it was asked for and those that it gave.
 struct Late {
     model: Small,
     begin: Receiver<()>,
+    asked: Arc<AtomicUsize>,
     computed: Arc<AtomicUsize>,
+}
+
+impl Late {
+    fn new(begin: Receiver<()>) -> Self {
+        Self {
+            model: Small::new(),
+            begin,
+            asked: Arc::default(),
+            computed: Arc::default(),
+        }
+    }
 }
 
 impl Model for Late {
@@ -106,6 +120,7 @@ impl Model for Late {
     }
 
     fn gradients(&mut self, input: &Input, rank: usize) -> Result<Gradients, String> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let _ = self.begin.recv();
         self.computed.fetch_add(1, Ordering::Relaxed);
         self.model.gradients(input, rank)
@@ -115,12 +130,8 @@ impl Model for Late {
 #[test]
 fn gradients_that_come_too_late_are_there_when_they_are_asked_for_again() {
     let (begin, begun) = channel();
-    let computed = Arc::new(AtomicUsize::new(0));
-    let model = Late {
-        model: Small::new(),
-        begin: begun,
-        computed: computed.clone(),
-    };
+    let model = Late::new(begun);
+    let computed = model.computed.clone();
     let config = Config {
         look_timeout: Duration::from_secs(1),
         ..Config::default()
@@ -145,6 +156,81 @@ fn gradients_that_come_too_late_are_there_when_they_are_asked_for_again() {
     }
     assert_eq!(server.get("/api/trace/0/gradient?map=0").status, 200);
     assert_eq!(computed.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn views_do_not_wait_for_gradients() {
+    let (begin, begun) = channel();
+    let model = Late::new(begun);
+    let asked = model.asked.clone();
+    let server = Server::start(Config::default(), vec![], Some(Box::new(model)));
+    assert_eq!(server.look(r#"{"text":"the red fox"}"#).status, 200);
+    let address = server.running.address;
+    let gradients =
+        std::thread::spawn(move || ask(address, "GET", "/api/trace/0/gradients", &[], b"").status);
+    while asked.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(server.get("/api/trace/0/overview").status, 200);
+    assert!(
+        !gradients.is_finished(),
+        "the overview came before the gradients"
+    );
+    begin.send(()).unwrap();
+    assert_eq!(gradients.join().unwrap(), 200);
+}
+
+/// Explains when it is told to.
+struct Thinker(Mutex<Receiver<()>>);
+
+impl Explainer for Thinker {
+    fn list(&self) -> Vec<ExplainedGroup> {
+        vec![]
+    }
+
+    fn explain(&self, _: &str, _: &[(String, String)]) -> Result<Explained, String> {
+        let _ = self.0.lock().unwrap().recv();
+        Err("it has thought".to_owned())
+    }
+}
+
+/// The connection is not cut without a word.
+#[test]
+fn a_view_that_takes_long_is_told() {
+    let (begin, begun) = channel();
+    let contents = Contents {
+        explainer: Some(Box::new(Thinker(Mutex::new(begun)))),
+        ..Contents::default()
+    };
+    let config = Config {
+        look_timeout: Duration::from_millis(100),
+        patience: Duration::from_millis(700),
+        ..Config::default()
+    };
+    let server = Server::of(config, contents);
+    let late = server.get("/api/explain/double");
+    assert_eq!(late.status, 503, "{}", late.text());
+    assert!(late.text().contains("ask again"), "{}", late.text());
+    assert!(late.header("content-security-policy").is_some());
+    begin.send(()).unwrap();
+    begin.send(()).unwrap();
+    let told = server.get("/api/explain/double").text();
+    assert!(told.contains("it has thought"), "{told}");
+}
+
+/// Nothing is allocated or added up by what stands in the settings.
+#[test]
+fn settings_without_bounds_are_served() {
+    let config = Config {
+        look_timeout: Duration::MAX,
+        queue: usize::MAX,
+        connections: usize::MAX,
+        patience: Duration::MAX,
+        ..Config::default()
+    };
+    let server = Server::start(config, vec![], Some(Box::new(Chooser)));
+    assert_eq!(server.look(r#"{"text":"a b"}"#).status, 200);
+    assert_eq!(server.get("/api/trace/0/overview").status, 200);
 }
 
 #[test]
@@ -224,7 +310,7 @@ fn a_large_body_may_take_its_time() {
         look_timeout: Duration::from_millis(100),
         ..Config::default()
     };
-    let server = Server::start(config, vec![], Some(Box::new(Chooser)));
+    let server = Server::start(config, vec![], Some(Box::new(Bytes)));
     let mut stream = TcpStream::connect(server.running.address).unwrap();
     let line = r#"{"text":"a b"}"#;
     let parts = 12;

@@ -1,6 +1,8 @@
 //! What a model is asked for: changed heads, queries, searches, images, gradients, and which looks are kept.
 
-use regard_serve::{AblatedHead, Ablation, Change, Config, Input, InputKind, Model, Seen};
+use regard_serve::{
+    AblatedHead, Ablation, Alternative, Change, Config, Input, InputKind, Model, Seen,
+};
 use regard_trace::Trace;
 
 use crate::common::{Brief, Chooser, Server, Small, opened, translation};
@@ -300,7 +302,7 @@ fn wrong_questions_are_told_what_is_wrong() {
 }
 
 /// Describes the bytes that it gets.
-struct Bytes;
+pub(crate) struct Bytes;
 
 impl Model for Bytes {
     fn name(&self) -> &str {
@@ -329,6 +331,139 @@ fn an_image_follows_the_first_line() {
         format!("what?: {:?}", b"\x89P\n\xff\0")
     );
     assert!(server.look("{}").text().contains("choose one"));
+}
+
+/// Looks at an image alone, and has no heads to change.
+struct Still;
+
+impl Model for Still {
+    fn name(&self) -> &str {
+        "still"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Image
+    }
+
+    fn changes_heads(&self) -> bool {
+        false
+    }
+
+    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
+        Bytes.look(input, &Ablation::default())
+    }
+}
+
+#[test]
+fn what_a_model_would_ignore_is_refused() {
+    let refused = |model: Box<dyn Model>, wrong: &[(&str, &str)]| {
+        let server = Server::start(Config::default(), vec![], Some(model));
+        for (body, told) in wrong {
+            let answer = server.ask("POST", "/api/look", &[], body.as_bytes());
+            assert_eq!(answer.status, 400, "{}", answer.text());
+            let error = answer.json()["error"].as_str().unwrap().to_owned();
+            assert!(error.starts_with(told), "{error}");
+        }
+        server
+    };
+    let server = refused(
+        Box::new(Chooser),
+        &[
+            (
+                "{\"text\":\"a\"}\nPNG",
+                "image: this model looks at no image",
+            ),
+            (r#"{"text":"a","target":"b"}"#, "target: "),
+            (
+                r#"{"text":"a","continuation":{"tokens":3}}"#,
+                "continuation: this model does not write on",
+            ),
+        ],
+    );
+    // What asks for nothing is heeded.
+    let nothing = r#"{"text":"a","target":"","ablation":[],"continuation":{"tokens":0,"seed":3}}"#;
+    assert_eq!(server.look(nothing).status, 200);
+    let head = r#"{"map":"self","layer":0,"head":0,"change":"off"}"#;
+    let changed = format!("{{\"ablation\":[{head}]}}\nPNG");
+    refused(
+        Box::new(Still),
+        &[
+            (
+                changed.as_str(),
+                "ablation: this model has no heads that can be changed",
+            ),
+            ("{\"text\":\"a\"}\nPNG", "text: this model reads no text"),
+        ],
+    );
+}
+
+/// Has several answers, which stand in the text with `|` between two.
+struct Several;
+
+impl Model for Several {
+    fn name(&self) -> &str {
+        "several"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn look(&mut self, input: &Input, _: &Ablation) -> Result<Seen, String> {
+        let alternatives = input.text.split('|').map(|text| Alternative {
+            text: text.to_owned(),
+            probability: 0.25,
+        });
+        Ok(Seen {
+            alternatives: alternatives.collect(),
+            ..Seen::new(Trace::new("several", &input.text, ""), "")
+        })
+    }
+}
+
+/// Those that differ only far from their beginning are told apart.
+#[test]
+fn alternatives_are_sent_whole() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Several)));
+    let long = "x".repeat(300);
+    let looked = server.look(&format!(r#"{{"text":"{long}a|{long}b|"}}"#));
+    let looked = looked.json();
+    let texts = looked["alternatives"].as_array().unwrap().iter();
+    let texts: Vec<&str> = texts.map(|one| one["text"].as_str().unwrap()).collect();
+    let expected = [format!("{long}a"), format!("{long}b"), "∅".to_owned()];
+    assert_eq!(texts, expected);
+}
+
+/// What asks for a look again stands in the list, unless it is an image or long.
+#[test]
+fn a_look_says_what_asks_for_it_again() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let head = r#"{"map":"decoder.self","layer":0,"head":0,"change":"off"}"#;
+    let written = r#""continuation":{"tokens":2,"temperature":0.5,"seed":7}"#;
+    server.look(r#"{"text":"the red"}"#);
+    server.look(&format!(
+        r#"{{"text":"the dog","ablation":[{head}],{written}}}"#
+    ));
+    server.look(&format!(r#"{{"text":"{}"}}"#, "the ".repeat(501)));
+    let listed = server.get("/api/traces").json();
+    let of = |id: usize| {
+        let mut traces = listed["traces"].as_array().unwrap().iter();
+        traces.find(|one| one["id"] == id).unwrap()
+    };
+    let again = |text: &str, write: usize, temperature: f64, seed: u64| {
+        serde_json::json!({
+            "text": text, "target": "", "write": write, "temperature": temperature, "seed": seed,
+        })
+    };
+    assert_eq!(of(0)["again"], again("the red", 0, 0.0, 0));
+    assert_eq!(of(0)["changed"], false);
+    assert_eq!(of(1)["again"], again("the dog", 2, 0.5, 7));
+    assert_eq!(of(1)["changed"], true);
+    // The second look has two hypotheses.
+    assert!(of(3)["again"].is_null());
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Bytes)));
+    server.ask("POST", "/api/look", &[], b"{\"text\":\"what?\"}\nPNG");
+    assert!(server.get("/api/traces").json()["traces"][0]["again"].is_null());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Heads, layers and weights that are changed, and rankings by such changes.
 
-use regard_serve::{AblatedHead, Ablation, Change, Config, Input, InputKind, Model, Seen};
-use regard_trace::{AttentionMap, Axis, Kind, Tokens, Trace};
+use regard_serve::{
+    AblatedHead, Ablation, Alternative, Change, Config, Input, InputKind, Model, QueryKeys,
+    QueryPlace, Seen,
+};
+use regard_trace::{AttentionMap, Axis, Bounds, Image, Kind, Region, Regions, Tokens, Trace};
 
 use crate::chromium::Page;
 use crate::common::{Brief, Chooser, Server, Slow, Small};
@@ -237,6 +240,210 @@ fn a_layer_and_a_weight_are_switched_off() {
     assert_eq!(hidden.trace.maps[1].weight(1, 5, 2), 0.0);
     page.click("#hidden button", false);
     page.wait("!document.querySelector('#hidden') && !document.querySelector('#changed')");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// A weight of an earlier look is hidden in the text of that look, and heads are changed in the text that was sent.
+#[test]
+fn changes_are_of_the_text_that_was_looked_at() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Small::new())));
+    let Some(mut page) = Page::open() else { return };
+    let (first, second) = ("the red fox sees", "a dog and a cat");
+    assert_eq!(server.look(&format!(r#"{{"text":"{first}"}}"#)).status, 200);
+    let told = |heads: Vec<AblatedHead>| {
+        let input = Input {
+            text: first.to_owned(),
+            ..Input::default()
+        };
+        let seen = Small::new().look(&input, &Ablation { heads }).unwrap();
+        let best = seen.alternatives[0].probability;
+        format!("{:.*} %", usize::from(best < 0.1), 100.0 * best)
+    };
+    page.load(&format!(
+        "{}#view=query&trace=0&map=1&heads=1&query=3&key=1&text={}",
+        server.running.url,
+        second.replace(' ', "+")
+    ));
+    page.wait("document.querySelector('[data-focus=hide]')");
+    page.click("[data-focus='hide']", false);
+    let ready =
+        "document.querySelector('#changed') && !document.querySelector('button.main').disabled";
+    page.wait(ready);
+    assert_eq!(
+        page.value("document.querySelector('textarea').value"),
+        first
+    );
+    let head = |layer, head, change| AblatedHead {
+        map: "decoder.self".to_owned(),
+        layer,
+        head,
+        change,
+    };
+    let hidden = head(1, 1, Change::Hide { query: 3, key: 1 });
+    let shown = page.text("#changed td:last-child");
+    assert!(shown.starts_with(&told(vec![hidden.clone()])), "{shown}");
+    // What is typed is not asked yet.
+    page.value("(() => { const area = document.querySelector('textarea'); area.value = 'dog'; area.dispatchEvent(new Event('input')); })()");
+    page.click("[data-focus='switch-decoder.self-0-0']", false);
+    page.wait(&format!(
+        "{ready} && document.querySelector('#changed h2').textContent.includes('2 changes')"
+    ));
+    let both = told(vec![hidden, head(0, 0, Change::Off)]);
+    let shown = page.text("#changed td:last-child");
+    assert!(shown.starts_with(&both), "{shown}");
+    assert_eq!(page.text(".alert"), "");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// Looks at all words alike. What it answers is given by whether a head is changed.
+struct Given(fn(bool) -> Vec<(&'static str, f64)>);
+
+impl Model for Given {
+    fn name(&self) -> &str {
+        "given"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Text
+    }
+
+    fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
+        let words = Tokens::from_words(&input.text);
+        let weights = vec![1.0 / words.len() as f32; words.len() * words.len()];
+        let map = AttentionMap::new(Kind::SelfAttention, words.clone(), words, 1, weights);
+        let trace = Trace::new("given", &input.text, "").with_map(map.map_err(|e| e.to_string())?);
+        let answers = (self.0)(!ablation.heads.is_empty());
+        let output = answers.first().map_or("", |&(text, _)| text);
+        let alternatives = answers.iter().map(|&(text, probability)| Alternative {
+            text: text.to_owned(),
+            probability,
+        });
+        Ok(Seen {
+            alternatives: alternatives.collect(),
+            ..Seen::new(trace, output)
+        })
+    }
+}
+
+/// A tokenizer may write two tokens alike: their effects do not hide each other.
+#[test]
+fn alternatives_of_one_text_count_together() {
+    let answers = |changed| match changed {
+        false => vec![("a", 0.6), ("b", 0.3), ("a", 0.1)],
+        true => vec![("b", 0.5), ("a", 0.25), ("a", 0.25)],
+    };
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Given(answers))));
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=ask&text=x+y&off=off+0+0+self"));
+    page.wait("document.querySelector('#verdict')");
+    assert_eq!(
+        page.text("#verdict"),
+        "The output is another; effect 0.200."
+    );
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+#[test]
+fn no_output_is_not_told_as_no_effect() {
+    let silent = Given(|_| vec![]);
+    let server = Server::start(Config::default(), vec![], Some(Box::new(silent)));
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=ask&text=x+y&off=off+0+0+self"));
+    page.wait("document.querySelector('#verdict')");
+    let told = page.text("#verdict");
+    assert!(
+        told.contains("no output") && !told.contains("same"),
+        "{told}"
+    );
+    page.wait("document.querySelector('.switch.off')");
+    let ranks = page.value("document.querySelectorAll('[data-focus=rank-off]').length");
+    assert_eq!(ranks, 0);
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
+/// Finds one object in any image.
+struct Finder;
+
+impl Model for Finder {
+    fn name(&self) -> &str {
+        "finder"
+    }
+
+    fn input(&self) -> InputKind {
+        InputKind::Image
+    }
+
+    fn look(&mut self, _: &Input, _: &Ablation) -> Result<Seen, String> {
+        let bounds = Bounds {
+            x: 0.0,
+            y: 0.0,
+            width: 2.0,
+            height: 2.0,
+        };
+        let told = |error: regard_trace::TraceError| error.to_string();
+        let queries = Axis::from(Regions::from(vec![
+            Region::new("cat", bounds).map_err(told)?,
+        ]));
+        let keys = Axis::Image {
+            prefix: Tokens::default(),
+            rows: 1,
+            columns: 2,
+        };
+        let map = AttentionMap::new(Kind::Cross, queries, keys, 1, vec![0.5; 2]).map_err(told)?;
+        let image = Image::new(4, 4, 3, vec![127; 48]).map_err(told)?;
+        let trace = Trace::new("finder", "", "cat").with_image(image);
+        Ok(Seen::new(trace.with_map(map), "cat"))
+    }
+
+    fn shows_queries(&self) -> bool {
+        true
+    }
+
+    fn query(&mut self, _: &Input, _: &Ablation, _: &QueryPlace) -> Result<QueryKeys, String> {
+        Ok(QueryKeys {
+            query: vec![1.0],
+            scale: 1.0,
+            softcap: None,
+            positions: vec![0, 1],
+            keys: vec![1.0; 2],
+            values: vec![1.0; 2],
+            scores: vec![Some(1.0); 2],
+            weights: vec![0.5; 2],
+        })
+    }
+}
+
+/// The objects of a changed look are others than those by which a weight is hidden, and a link holds no image to hide a weight in.
+#[test]
+fn weights_of_objects_are_hidden_by_the_look_without_changes() {
+    let server = Server::start(Config::default(), vec![], Some(Box::new(Finder)));
+    let Some(mut page) = Page::open() else { return };
+    let url = &server.running.url;
+    page.load(&format!("{url}#view=ask"));
+    page.value(
+        "{ const files = new DataTransfer(); files.items.add(new File(['x'], 'a.png')); \
+         const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }",
+    );
+    page.wait("document.querySelector('.drop').textContent.includes('a.png')");
+    let ready = "!document.querySelector('button.main').disabled";
+    page.click("[data-focus=look]", false);
+    page.wait(&format!("document.querySelector('.switch') && {ready}"));
+    page.click("[data-focus='switch-decoder.cross-0-0']", false);
+    page.wait(&format!("document.querySelector('#changed') && {ready}"));
+    page.value("location.hash = 'view=query&trace=0'");
+    page.wait(
+        "document.querySelector('#dimensions') && document.querySelector('[data-focus=hide]')",
+    );
+    page.value("location.hash = 'view=query&trace=1'");
+    page.wait(
+        "document.querySelector('#dimensions') && !document.querySelector('[data-focus=hide]')",
+    );
+    page.load(&format!("{url}#view=query&trace=0"));
+    page.wait(
+        "document.querySelector('#dimensions') && !document.querySelector('[data-focus=hide]')",
+    );
     assert_eq!(page.errors, Vec::<String>::new());
 }
 

@@ -186,6 +186,7 @@ fn gradients_times_attention_are_the_models() {
         false,
     );
     page.wait("document.querySelector('#main').dataset.view === 'ask' && location.hash.includes('off=off')");
+    page.wait("location.hash.includes('text=the+red+fox+sees')");
     assert_eq!(page.errors, Vec::<String>::new());
 }
 
@@ -215,7 +216,10 @@ fn a_link_to_an_image_names_its_look() {
     let server = Server::start(Config::default(), vec![], Some(Box::new(Seer)));
     let Some(mut page) = Page::open() else { return };
     let url = &server.running.url;
-    page.load(&format!("{url}#view=ask"));
+    // What another model was asked for is not sent to this one.
+    page.load(&format!(
+        "{url}#view=ask&text=a&target=b&write=9&off=off+0+0+self"
+    ));
     page.value(
         "{ const files = new DataTransfer(); files.items.add(new File(['x'], 'a.png')); \
          const input = document.querySelector('[data-focus=file]'); input.files = files.files; input.dispatchEvent(new Event('change')); }",
@@ -229,6 +233,7 @@ fn a_link_to_an_image_names_its_look() {
         page.text("#kept")
     );
     assert!(page.text("#unchanged").contains("cannot be changed"));
+    assert_eq!(page.text(".alert"), "");
     let hash = page.value("location.hash").as_str().unwrap().to_owned();
     page.load(&format!("{url}?again{hash}"));
     assert!(

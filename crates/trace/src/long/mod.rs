@@ -368,8 +368,9 @@ impl LongMap {
                 "global positions beside causality, biases or another text",
             ),
             (
-                self.layer > u32::MAX as usize
-                    || self.heads.iter().any(|&head| head > u32::MAX as usize),
+                // Pictures count from 1, where numbers have 32 bits too.
+                self.layer >= u32::MAX as usize
+                    || self.heads.iter().any(|&head| head >= u32::MAX as usize),
                 "layer or head is too large",
             ),
         ];

@@ -87,7 +87,7 @@ pub struct Setting<'a> {
     pub stop: &'a AtomicBool,
     /// Is told what is being done.
     pub progress: &'a dyn Fn(&str),
-    /// Runs the work and says how many bytes it had in use at most beyond those in use before.
+    /// Runs the work, which computes on the CPU, and says how many bytes it had in use at most beyond those in use before.
     pub extra_bytes: &'a dyn Fn(&mut dyn FnMut()) -> usize,
 }
 
@@ -141,6 +141,9 @@ pub enum ExperimentError {
     /// Too few seeds for an interval.
     #[error("{0} seeds; expected at least 2, as one alone says nothing about how sure it is")]
     Seeds(u64),
+    /// The device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
     /// Ended from outside.
     #[error("interrupted; nothing was written")]
     Stopped,

@@ -32,7 +32,7 @@ use crate::{
         tokenizers_entry,
     },
     ranks::Ranks,
-    recipe::{self, CaptionData, Measure, Recipe, SceneData, Split},
+    recipe::{self, CaptionData, Filter, Measure, Recipe, SceneData, Split, Vocabulary},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
 
@@ -231,6 +231,15 @@ impl Task for Captioning {
                 check.fail("data.captions", "set together with data.scenes", expected);
             }
             (Some(_), None) | (None, Some(Some(_))) => {}
+        }
+        if recipe.data.scenes.is_some() {
+            let (size, most) = (recipe.data.vocabulary.size, recipe.data.filter.max_tokens);
+            let usual = Vocabulary::default().size;
+            let expected = format!("{usual} with [data.scenes], whose words are learned whole");
+            check.require(size == usual, "data.vocabulary.size", size, &expected);
+            let usual = Filter::default().max_tokens;
+            let expected = format!("{usual} with [data.scenes], whose captions are never left out");
+            check.require(most == usual, "data.filter.max_tokens", most, &expected);
         }
         if recipe.validation.measure == Some(Measure::Accuracy) {
             let expected = "\"bleu\" or \"loss\" for this kind of model";

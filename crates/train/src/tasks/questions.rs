@@ -325,9 +325,11 @@ impl Scores {
 }
 
 impl AnswerScores {
-    /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`.
+    /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`. Weights that are no finite
+    /// numbers are no look: the loss tells of them.
     fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
         let accuracy = vqa_accuracy(answer, &question.answers);
+        let look = look.filter(|look| look.weights.iter().all(|weight| weight.is_finite()));
         let seen = look.and_then(|look| {
             let cells = spoken_of(shown, question)?.map(|object| cells(shown, object, look.grid));
             Some((look.weights, cells))

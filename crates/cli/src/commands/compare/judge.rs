@@ -43,6 +43,7 @@ pub fn judge(
         resamples: options.resamples,
         lengths: options.lengths.clone(),
         quiet: options.quiet,
+        compute: options.compute.clone(),
         ..Evaluate::of_runs(runs.collect(), part)
     };
     Ok(match Registry::default().serves::<Translation>(recipe) {

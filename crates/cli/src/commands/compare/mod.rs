@@ -15,21 +15,24 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_nn::devices::is_card;
 use regard_train::{
     Registry,
     compare::{self, Contender, Measured, Standing},
+    files,
     learner::{Event, Reason, Run},
     ranks::Alone,
     recipe::Split,
     tasks::Translation,
 };
 
-use super::train::{SAVING, listen};
+use super::train::{SAVING, listen, stopped};
 use crate::{
     allocator,
     arguments::{Compare, Named},
     failure::Failure,
     models, output,
+    pictures::expect_drawable,
     progress::Training,
 };
 
@@ -48,6 +51,12 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
             "--buckets, --least-sentences, --svg, --png and --html show translations by length; a model of these recipes {does}"
         )));
     }
+    if options.lengths.drawing.any() {
+        // It may lie in the folder of the comparison, which training would make.
+        files::create_folder(&options.folder)?;
+        let recipes = contenders.iter().map(|contender| &contender.path);
+        expect_drawable(&options.lengths.drawing, recipes)?;
+    }
     allocator::keep_freed_memory();
     let threads = contenders[0].recipe.training.threads;
     options.compute.run(threads, |device| {
@@ -61,7 +70,7 @@ fn compare(
     split: Split,
     device: &Device,
 ) -> Result<(), Failure> {
-    let stop = listen((!options.quiet).then_some(SAVING))?;
+    let stop = listen((!options.quiet).then_some(SAVING), stopped)?;
     for (index, contender) in contenders.iter().enumerate() {
         if !options.quiet {
             output::say(&format!(
@@ -154,7 +163,10 @@ fn train(
     // The progress bar must be gone before anything else is printed.
     drop(progress);
     let summary = trained?;
-    Measured::add(&folder, peak as u64)?;
+    // A card's memory is not counted.
+    if !is_card(device) {
+        Measured::add(&folder, peak as u64)?;
+    }
     // The training checks the flag only while it runs; between two recipes it is checked here.
     if summary.reason == Reason::Interrupted || stop.load(Ordering::SeqCst) {
         return Err(Failure::Interrupted(format!(

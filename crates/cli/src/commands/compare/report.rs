@@ -48,9 +48,6 @@ pub fn tell(
         .collect();
     let plots = training::plots(&runs, Along::Minutes, false);
     charts.extend(plots.iter().map(|plot| (plot.name, plot.chart())));
-    if let Some(table) = judgement.by_length() {
-        draw_lengths(table, &options.lengths)?;
-    }
     for (name, chart) in &charts {
         let svg = chart.svg();
         output::write_file(&options.folder.join(format!("{name}.svg")), svg.as_bytes())?;
@@ -65,9 +62,27 @@ pub fn tell(
     all["plots"] = plots.into();
     let all = serde_json::to_string_pretty(&all)? + "\n";
     output::write_file(&options.folder.join("comparison.json"), all.as_bytes())?;
-    if options.json {
-        return output::print(&all);
+    let printed = match options.json {
+        true => output::print(&all),
+        false => output::print(&words(
+            contenders, outcomes, split, judgement, options, &charts,
+        )),
+    };
+    if let Some(table) = judgement.by_length() {
+        draw_lengths(table, &options.lengths)?;
     }
+    printed
+}
+
+/// Tables and plots.
+fn words(
+    contenders: &[Contender],
+    outcomes: &[Outcome],
+    split: Split,
+    judgement: &Judgement,
+    options: &Compare,
+    charts: &[(&str, Chart)],
+) -> String {
     let mut text = table(contenders, outcomes, judgement);
     text.push_str(&notes(
         contenders,
@@ -80,10 +95,10 @@ pub fn tell(
         // Writing to a string cannot fail.
         let _ = write!(text, "\n{table}");
     }
-    for (_, chart) in &charts {
+    for (_, chart) in charts {
         let _ = write!(text, "\n{}", chart.text(PLOT.0, PLOT.1));
     }
-    output::print(&text)
+    text
 }
 
 /// One line a contender.

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::{Scored, expect_no_translation, expect_same, left_out, recipe_of};
 use crate::{
     arguments::{Evaluate, Part},
+    commands::pretrained::expect_finite,
     failure::{CommandError, Failure},
-    output::{self, Output},
-    ranks,
+    output, ranks,
 };
 
 /// Whether one of the models is a captioner.
@@ -39,6 +39,11 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         );
     }
     expect_no_translation(options, "a captioner is scored by its captions")?;
+    if let Some(option) = options.search.of_source() {
+        return Err(Failure::Usage(format!(
+            "{option} is for models that translate; a captioner reads no lines: leave it out"
+        )));
+    }
     if !options.output.is_empty() && options.output.len() != options.model.len() {
         return usage("give one --output file for each --model");
     }
@@ -90,12 +95,10 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<(Judged, usize)>
         let count = [images.len().to_string()];
         expect_same(options, Some(&*named.path), count, Some(&settings))?;
         let judged = captioner.judge(&images, usize::MAX, &settings, ranks::all())?;
+        expect_finite(&named.name, [judged.loss])?;
         if let Some(path) = options.output.get(index) {
-            let mut output = Output::file(path)?;
-            for caption in &judged.captions {
-                output.line(caption)?;
-            }
-            output.flush()?;
+            let lines = judged.captions.iter().map(|caption| format!("{caption}\n"));
+            output::write_file(path, lines.collect::<String>().as_bytes())?;
         }
         all.push((judged, left_out));
     }

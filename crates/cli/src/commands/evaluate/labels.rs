@@ -23,9 +23,9 @@ use serde_json::json;
 use super::{Scored, expect_no_search, expect_no_translation, expect_same, left_out, recipe_of};
 use crate::{
     arguments::{Evaluate, Named, Part},
+    commands::reduced,
     failure::{CommandError, Failure},
-    output::{self, Output},
-    ranks,
+    output, ranks,
 };
 
 /// Whether the options ask for labels: by a file of labelled sentences, or by a classifier as a model.
@@ -99,11 +99,8 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             false => of_sentences(options, &named.path, device)?,
         };
         if let Some(path) = options.output.get(index) {
-            let mut output = Output::file(path)?;
-            for &class in &found {
-                output.line(&visible(&labels[class]))?;
-            }
-            output.flush()?;
+            let lines = found.iter().map(|&class| visible(&labels[class]) + "\n");
+            output::write_file(path, lines.collect::<String>().as_bytes())?;
         }
         if let Some((count @ 1.., most)) = cut.filter(|_| !options.quiet) {
             output::warn(&format!(
@@ -197,7 +194,7 @@ fn of_images(
     let decoding = description.preparation.decoding();
     let image = |example: &Example| match example.image(&decoding) {
         Err(error) if broken == Broken::Skip && error.is_broken_image() => Ok(None),
-        image => image.map(Some),
+        image => image.map(|image| Some(reduced(image, &description.preparation))),
     };
     let all = ranks::all().spread(&dataset.examples, |_, own| -> Result<_, Failure> {
         let mut all: Vec<Option<usize>> = vec![];

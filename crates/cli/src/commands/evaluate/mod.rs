@@ -38,9 +38,7 @@ use serde_json::Value;
 use crate::{
     arguments::{Evaluate, MetricName, Named, Part},
     failure::{CommandError, Failure},
-    input,
-    output::{self, Output},
-    ranks,
+    input, output, ranks,
 };
 use data::Data;
 pub use lengths::{chart as length_chart, draw as draw_lengths};
@@ -54,6 +52,7 @@ use systems::System;
 /// Options that lack or contradict something, files that are wrong.
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
     expect_apart(options)?;
+    written(options).try_for_each(|path| output::expect_writable(path))?;
     if let Some(path) = &options.text {
         return text::run(options, path);
     }
@@ -96,10 +95,11 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
         return output::print(&report::alignment(&aer, options)?);
     }
     let report = options.compute.run(None, |_| report(options))?;
+    let printed = output::print(&report.print(options)?);
     if let Some(table) = report.by_length.first() {
         lengths::draw(table, &options.lengths)?;
     }
-    output::print(&report.print(options)?)
+    printed
 }
 
 /// Translates with the models, and scores all systems.
@@ -108,8 +108,9 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// Files that are wrong.
 pub fn report(options: &Evaluate) -> Result<Report, Failure> {
     let data = Data::load(options)?;
+    let others = compared(options, &data)?;
     let systems = systems::all(options, &data)?;
-    score(options, &data, &systems)
+    score(options, &data, &systems, &others)
 }
 
 /// The scores of a model that does not translate, for a table.
@@ -152,14 +153,13 @@ fn expect_apart(options: &Evaluate) -> Result<(), Failure> {
         .collect();
     let data = data_paths(options);
     let read = read.chain(&models).chain(&data);
-    let drawing = &options.lengths.drawing;
-    let drawn = [&drawing.svg, &drawing.png, &drawing.html];
-    let written = || {
-        let drawn = drawn.into_iter().flatten();
-        options.output.iter().chain(drawn)
-    };
-    output::expect_apart(read, written().map(|path| (path, false)))?;
-    output::expect_outside(&data, written())
+    output::expect_apart(read, written(options).map(|path| (path, false)))?;
+    output::expect_outside(&data, written(options))
+}
+
+/// The files that are written.
+fn written(options: &Evaluate) -> impl Iterator<Item = &PathBuf> {
+    options.output.iter().chain(options.lengths.drawing.files())
 }
 
 /// The files and folders of `--labelled`, and with `--split` those that the models' recipes name; also the file of labels beside MNIST's
@@ -312,19 +312,25 @@ fn left_out(count: usize) -> String {
 
 /// Writes what a model found, a line for each example. Labels and questions are data: what would break a line is written out.
 fn write_lines(path: &Path, lines: &[String]) -> Result<(), Failure> {
-    let mut output = Output::file(path)?;
-    for line in lines {
-        match line.is_empty() {
-            true => output.line("")?,
-            false => output.line(&visible(line))?,
-        }
-    }
-    output.flush()
+    let line = |line: &String| match line.is_empty() {
+        true => "\n".to_owned(),
+        false => visible(line) + "\n",
+    };
+    let text: String = lines.iter().map(line).collect();
+    output::write_file(path, text.as_bytes())
 }
 
 /// Checks the options for contradictions that the declaration of the command line cannot express.
 fn check(options: &Evaluate) -> Result<(), Failure> {
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    let inputs = options.hypotheses.iter();
+    let inputs = inputs.chain(options.bootstrap.iter().flatten());
+    let inputs = inputs.map(|named| &named.path).chain(&options.references);
+    let single = [&options.source, &options.alignments, &options.gold];
+    let inputs = inputs.chain(single.into_iter().flatten());
+    if inputs.filter(|path| path.as_os_str() == "-").count() > 1 {
+        return usage("standard input (`-`) can be read once only");
+    }
     if options.alignments.is_some() {
         if !options.output.is_empty() {
             return usage("--output holds what models write; with --alignments leave it out");
@@ -387,11 +393,6 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
     {
         return usage("--bootstrap compares two systems; give a second one, --bootstrap FILE");
     }
-    let inputs = options.hypotheses.iter().map(|named| &named.path);
-    let inputs = inputs.chain(&options.references).chain(&options.source);
-    if inputs.filter(|path| path.as_os_str() == "-").count() > 1 {
-        return usage("standard input (`-`) can be read once only");
-    }
     Ok(())
 }
 
@@ -431,14 +432,19 @@ fn metrics(options: &Evaluate) -> Vec<Box<dyn Metric>> {
     options.metric.iter().map(metric).collect()
 }
 
-fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, Failure> {
+/// Scores `systems`; the first is compared with the rest and with `others`, if that is asked for.
+fn score(
+    options: &Evaluate,
+    data: &Data,
+    systems: &[System],
+    others: &[System],
+) -> Result<Report, Failure> {
     let metrics = metrics(options);
     let bootstrap = Bootstrap {
         resamples: options.resamples,
         seed: options.seed,
     };
     let intervals = options.confidence.then_some(bootstrap);
-    let others = compared(options, data)?;
     let mut report = Report::new(
         systems
             .iter()
@@ -472,7 +478,7 @@ fn score(options: &Evaluate, data: &Data, systems: &[System]) -> Result<Report, 
             for (system, counts) in systems.iter().zip(&counts).skip(1) {
                 compare(&system.name, counts)?;
             }
-            for system in &others {
+            for system in others {
                 compare(&system.name, &count(system)?)?;
             }
         }

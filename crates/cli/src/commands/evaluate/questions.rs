@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     arguments::{Evaluate, Named},
+    commands::pretrained::expect_finite,
     failure::{CommandError, Failure},
     output, ranks,
 };
@@ -91,6 +92,7 @@ fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a>>, 
             device,
             ranks::all(),
         )?;
+        expect_finite(&named.name, [judged.loss])?;
         if let Some(path) = options.output.get(index) {
             write_lines(path, &judged.lines)?;
         }

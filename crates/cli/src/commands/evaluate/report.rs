@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use super::{data::Data, systems::System};
 use crate::{arguments::Evaluate, failure::Failure};
 
+/// The fewest decimals of an alignment error rate, which is between 0 and 1.
+const AER_DIGITS: usize = 4;
+
 /// One system's scores.
 pub struct Judged {
     /// The system.
@@ -82,7 +85,10 @@ impl Judged {
             line(perplexity.to_string());
         }
         if let Some(alignment) = &self.alignment {
-            line(format!("{alignment}, by the attention of its translations"));
+            let digits = width.max(AER_DIGITS);
+            line(format!(
+                "{alignment:.digits$}, by the attention of its translations"
+            ));
         }
         text
     }
@@ -237,10 +243,11 @@ impl Report {
 /// # Errors
 /// None that is known: numbers always have a JSON form.
 pub fn alignment(aer: &Aer, options: &Evaluate) -> Result<String, Failure> {
+    let digits = usize::from(options.digits).max(AER_DIGITS);
     Ok(match (options.json, options.score_only) {
         (true, _) => format!("{}\n", serde_json::to_string_pretty(&aer_json(aer))?),
-        (_, true) => format!("{:.4}\n", aer.error_rate()),
-        _ => format!("{aer}\n"),
+        (_, true) => format!("{:.digits$}\n", aer.error_rate()),
+        _ => format!("{aer:.digits$}\n"),
     })
 }
 

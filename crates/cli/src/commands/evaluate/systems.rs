@@ -130,14 +130,12 @@ fn translate(
     let mut output = match output {
         Some(path) if options.resume => {
             if path.exists() && ranks::is_first() {
-                let made = fs::read_to_string(path).map_err(|source| CommandError::Read {
+                let made = whole_lines(path).map_err(|source| CommandError::Read {
                     name: path.display().to_string(),
                     source,
                 })?;
-                let whole = made
-                    .split_inclusive('\n')
-                    .filter(|line| line.ends_with('\n'));
-                lines.extend(whole.map(|line| line.trim_end().to_owned()));
+                let made = made.split_inclusive('\n');
+                lines.extend(made.map(|line| line.trim_end().to_owned()));
             }
             lines = ranks::all().gather(&lines)?.swap_remove(0);
             if lines.len() > source.len() {
@@ -152,6 +150,7 @@ fn translate(
         }
         path => path.map(Output::file).transpose()?,
     };
+    let resumed = lines.len();
     let translator = Translator::new(model, description, device).looking(data.gold.is_some());
     let text = ParallelText::new(source.to_vec(), data.references[0].clone())?;
     let perplexity = translator.perplexity(&text, ranks::all())?;
@@ -206,14 +205,27 @@ fn translate(
              the gold alignment must count the model's words"
         ));
     }
+    if resumed > 0 && data.gold.is_some() && !options.quiet {
+        output::warn(&format!(
+            "{name}: {resumed} lines were translated before (--resume), of which no attention was kept: no alignment error rate is given"
+        ));
+    }
     let attends = links.iter().any(|alignment| !alignment.links.is_empty());
     Ok(System {
         name: name.to_owned(),
         lines,
         perplexity,
-        links: attends.then_some(links),
+        links: (attends && resumed == 0).then_some(links),
         is_model: true,
     })
+}
+
+/// The whole lines of a file. What follows the last of them may end inside a character, as a full disk leaves it.
+fn whole_lines(path: &Path) -> io::Result<String> {
+    let mut made = fs::read(path)?;
+    let last = made.iter().rposition(|&byte| byte == b'\n');
+    made.truncate(last.map_or(0, |last| last + 1));
+    String::from_utf8(made).map_err(io::Error::other)
 }
 
 /// The error with the line's number in the whole text in place of that in the chunk.

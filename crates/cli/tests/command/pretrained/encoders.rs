@@ -201,8 +201,9 @@ fn a_long_text_of_several_is_named() {
         assert!(stderr(&done).contains(told), "{}", stderr(&done));
     }
     let texts = ["w1 [MASK]", &long];
+    let page = folder.path().join("page.html");
     let done = regard()
-        .args(["fill", "--model", &reads])
+        .args(["fill", "--model", &reads, "--html", &text(&page)])
         .args(texts)
         .assert()
         .code(1);
@@ -210,4 +211,5 @@ fn a_long_text_of_several_is_named() {
         stdout(&done).contains("w1 [MASK]"),
         "what is done is printed"
     );
+    assert!(page.is_file(), "and drawn");
 }

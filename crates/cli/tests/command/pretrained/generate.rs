@@ -139,6 +139,39 @@ fn a_search_obeys_stop_texts_and_the_penalty() {
     assert_eq!(write(&[&own[..], &["1"]].concat())["text"], plain["text"]);
 }
 
+/// A longer prompt beside it ends no text, and only texts that fill the context are told of.
+#[test]
+fn a_text_is_the_same_beside_a_longer_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model("gpt2", folder.path());
+    // No token of the vocabulary ends a text.
+    let settings = json!({"eos_token_id": 999});
+    let file = Path::new(&model).join("generation_config.json");
+    fs::write(file, settings.to_string()).unwrap();
+    let long = "w7 ".repeat(90);
+    for way in ["--temperature=1", "--temperature=0", "--beam=2"] {
+        let write = |prompts: &[&str]| {
+            let arguments = ["generate", "--model", &model, "--json", way];
+            let mut regard = regard();
+            regard.args(arguments).args(["--max-tokens", "12"]);
+            let done = regard.args(prompts).assert().success();
+            let lines: Vec<Value> = (stdout(&done).lines())
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            (lines, stderr(&done))
+        };
+        let (alone, told) = write(&["w1 w2"]);
+        assert!(!told.contains("context"), "{told}");
+        let (both, told) = write(&["w1 w2", &long]);
+        assert_eq!(both[0], alone[0], "{way}");
+        // The model reads 96 tokens.
+        let tokens = [&both[0], &both[1]].map(|line| line["tokens"].as_u64());
+        assert_eq!(tokens, [Some(14), Some(96)], "{way}");
+        let expected = "1 of 2 texts ended at the model's context of 96 tokens";
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
 /// Pictures that cannot be drawn or written are refused before anything is written.
 #[test]
 fn pictures_are_refused_before_text_is_written() {

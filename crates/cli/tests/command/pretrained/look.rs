@@ -1,6 +1,9 @@
 //! `look` and `--attention`: what decoders and encoders look at, and maps of long texts.
 
-use std::fs;
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 
@@ -109,6 +112,17 @@ fn long_texts_are_looked_at_by_their_queries_and_keys() {
     let part = ["--queries", "5-8", "--keys", "1-24", "--svg", &svg];
     regard().args(["view", &kept]).args(part).assert().success();
     assert!(fs::read_to_string(&svg).unwrap().contains(">5 w"));
+    // Nobody needs to read what is told of the file.
+    let drawn = folder.path().join("unread.svg");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_regard"))
+        .args(long)
+        .args(one)
+        .args(["--svg", &text(&drawn)])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    assert!(child.wait().unwrap().success() && drawn.is_file());
     for (arguments, code, told) in [
         (
             &["view", &kept, "--svg", &svg, "--head", "1"][..],

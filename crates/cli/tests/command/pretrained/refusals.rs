@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use regard_nn::weights::{self, Storage};
 use serde_json::{Value, json};
 
 use super::model;
@@ -86,6 +87,13 @@ fn outputs_spare_the_model() {
             &["--long", text, "--trace"],
         ),
         ("embed", &reads, "tokenizer.json", &["w1", "--output"]),
+        ("similar", &reads, "config.json", &["w1", "w2", "--svg"]),
+        (
+            "similar",
+            &reads,
+            "model.safetensors",
+            &["w1", "w2", "--html"],
+        ),
         (
             "embed",
             &reads,
@@ -103,6 +111,60 @@ fn outputs_spare_the_model() {
             .arg(&file);
         refused_command(&mut regard, 2, ["would be lost"]);
         assert!(fs::read(&file).unwrap() == whole, "{command}");
+    }
+}
+
+/// Files without a place are refused before any text is read.
+#[test]
+fn outputs_need_a_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let reads = model("bert", folder.path());
+    let nowhere = text(&folder.path().join("nowhere/file"));
+    for (command, option) in [("embed", "--output"), ("similar", "--svg")] {
+        let arguments = [command, "--json", "--model", &reads, option, &nowhere];
+        let mut regard = regard();
+        let done = regard.args(arguments).args(["w1", "w2"]).assert().code(1);
+        assert_eq!(stdout(&done), "");
+        assert!(stderr(&done).contains("cannot write"), "{}", stderr(&done));
+    }
+    let twice = text(&folder.path().join("file"));
+    let similar = ["similar", "--model", &reads, "w1", "w2", "--svg", &twice];
+    let mut regard = regard();
+    regard.args(similar).args(["--trace", &twice]);
+    refused_command(&mut regard, 2, ["would be lost"]);
+}
+
+/// Finite weights of which no finite state comes: nothing is printed in place of a number.
+#[test]
+fn weights_that_overflow_give_no_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = |case: &str| {
+        let model = model(case, folder.path());
+        let file = Path::new(&model).join("model.safetensors");
+        let (mut arrays, metadata) = weights::from_bytes(&fs::read(&file).unwrap()).unwrap();
+        for value in arrays.values_mut().flat_map(|array| &mut array.values) {
+            *value = value.signum() * 1e38;
+        }
+        let bytes = weights::to_bytes(&arrays, metadata, Storage::F32).unwrap();
+        fs::write(file, bytes).unwrap();
+        model
+    };
+    let [masked, answers, writes] = ["bert", "bert-answer", "gpt2"].map(large);
+    let context = text(&folder.path().join("context.txt"));
+    fs::write(&context, "w1 w2").unwrap();
+    let commands: [&[&str]; 5] = [
+        &["embed", "--model", &masked, "w1 w2"],
+        &["similar", "--model", &masked, "w1 w2", "w3"],
+        &[
+            "similar", "--model", &writes, "--word", "w1", "w1 w2", "w3 w1",
+        ],
+        &["fill", "--model", &masked, "w1 [MASK]"],
+        &["answer", "--model", &answers, "--context", &context, "w1"],
+    ];
+    for command in commands {
+        let done = regard().args(command).assert().code(1);
+        let told = stderr(&done);
+        assert!(told.contains("no finite numbers"), "{command:?}: {told}");
     }
 }
 

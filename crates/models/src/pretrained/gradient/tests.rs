@@ -222,13 +222,15 @@ fn what_has_no_gradients_says_why() {
         found.to_string().contains("expected a shorter one"),
         "{found}"
     );
-    let found = model
-        .gradients(&[3], &[(0, u32::MAX)], &device)
-        .unwrap_err();
-    assert!(matches!(
-        found,
-        GradientError::Input(InputError::Token { .. })
-    ));
+    let is_token =
+        |found: &GradientError| matches!(found, GradientError::Input(InputError::Token { .. }));
+    let found = model.gradients(&[3], &[(0, u32::MAX)], &device);
+    assert!(is_token(&found.unwrap_err()));
+    let found = model.gradients(&[3], &[(1, 3)], &device).unwrap_err();
+    assert!(
+        found.to_string().contains("a place beyond the text"),
+        "{found}"
+    );
     let ids = [2, 7, 5];
     let text = Input {
         ids: &ids,
@@ -251,4 +253,9 @@ fn what_has_no_gradients_says_why() {
         let found = model.gradients(text, output, &device).unwrap_err();
         assert!(found.to_string().contains(said), "{case}: {found}");
     }
+    let model = TextEncoder::open(&open("bert"), Some(Storage::F32)).unwrap();
+    let token = model.vocabulary() as u32;
+    let output = EncoderOutput::Token { place: 1, token };
+    let found = model.gradients(text, output, &device).unwrap_err();
+    assert!(is_token(&found));
 }

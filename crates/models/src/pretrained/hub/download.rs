@@ -3,6 +3,8 @@
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
+    fs::{self, File, TryLockError},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -68,10 +70,12 @@ const WEIGHTS: [&str; 4] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 ];
+/// What progress is told of while another process downloads.
+const WAITING: &str = "another process downloads it";
 
 impl Hub {
-    /// The folder of a model, after what is missing of it was downloaded. A model that is in the cache is found without a network, and
-    /// stays at its commit: what it lacks is downloaded from there.
+    /// The folder of a model, after what is missing of it was downloaded, by one process at a time. A model that is in the cache is found
+    /// without a network, and in a cache that cannot be written; it stays at its commit: what it lacks is downloaded from there.
     pub(super) fn download(
         &self,
         name: Name<'_>,
@@ -116,20 +120,37 @@ impl Hub {
             .into_iter()
             .map(|file| file.rfilename)
             .collect();
+        let mut turn: Option<File> = None;
         let mut get = |file: &str| {
             // What is there is not downloaded again.
-            let there = match &cached {
+            let there = || match &cached {
                 Some(folder) => Some(folder.join(file)).filter(|path| path.exists()),
                 None => Cache::new(self.cache.clone()).repo(repo(name)).get(file),
             };
-            let found = match there {
-                Some(path) => Ok(path),
-                None => {
-                    let (repository, name) = (Arc::clone(&repository), file.to_owned());
-                    let load = move |report| repository.download_with_progress(&name, report);
-                    self.awaited(load, |done, total| progress(file, done, total))
+            if let Some(path) = there() {
+                return Ok(path);
+            }
+            if turn.is_none() {
+                match (self.turn(name, || progress(WAITING, 0, 0)), &cached) {
+                    (Ok(own), _) => turn = Some(own),
+                    // As without a network: what the model lacks is said by what needs it.
+                    (Err(_), Some(folder)) => return Ok(folder.join(file)),
+                    (Err(error), None) => {
+                        let cache = self.cache.display();
+                        let problem = format!(
+                            "the cache {cache} cannot be written: {error}; make it writable, or set HF_HUB_CACHE to another folder"
+                        );
+                        return Err(failed(file, problem));
+                    }
                 }
-            };
+                // A process that had its turn before may have brought it.
+                if let Some(path) = there() {
+                    return Ok(path);
+                }
+            }
+            let (repository, name) = (Arc::clone(&repository), file.to_owned());
+            let load = move |report| repository.download_with_progress(&name, report);
+            let found = self.awaited(load, |done, total| progress(file, done, total));
             found.map_err(|problem| failed(file, self.advice(&problem)))
         };
         let Some(weights) = weights(&files) else {
@@ -173,7 +194,7 @@ impl Hub {
             }
         }
         let first = get(weights)?;
-        if weights.ends_with(".index.json") {
+        if weights.ends_with(".index.json") && first.exists() {
             let index: Map<String, Value> = json(&first, LARGEST_LIST)?;
             let shards = index.get("weight_map").and_then(Value::as_object);
             let shards: BTreeSet<&str> = shards
@@ -194,6 +215,34 @@ impl Hub {
         }
         let folder = config.as_deref().and_then(|path| path.parent());
         Ok(folder.unwrap_or(&self.cache).to_owned())
+    }
+
+    /// A file that is locked as long as it is open, so that one process at a time downloads a model: the library waits five seconds for
+    /// another, and then gives up. `wait` is called once, if another has it.
+    fn turn(&self, name: Name<'_>, wait: impl FnOnce()) -> io::Result<File> {
+        // Where Hugging Face's own locks are, among which its libraries look for no others.
+        let folder = self.cache.join(".locks").join(name.folder());
+        fs::create_dir_all(&folder)?;
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).write(true);
+        let file = options.open(folder.join("regard.lock"))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                wait();
+                while let Err(error) = file.lock() {
+                    // A signal that the program has a handler for.
+                    if error.kind() != ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+            // Some file systems have no locks.
+            Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        Ok(file)
     }
 
     /// The result of a call that waits for a server, and its progress, as long as the server does not keep silent for too long. The

@@ -76,8 +76,9 @@ impl<T: Task> Session<'_, T> {
         let Some(verdict) = verdict else {
             return Ok(None);
         };
-        // One example after the other: the maps of all together could be large. Only rank 0 tells what it measures.
-        let examples = match self.is_first() {
+        // One example after the other: the maps of all together could be large. Only rank 0 tells what it measures. Of a model that
+        // computes no numbers the loss tells.
+        let examples = match self.is_first() && !verdict.loss.is_nan() {
             true => self.recipe.validation.diagnose.unwrap_or(0),
             false => 0,
         };

@@ -227,9 +227,9 @@ impl<T: Number> Kernel for Product<'_, T> {
                     width,
                     wide: &mut wide,
                 });
-                rows.times(s, (&wide[..], &[]), width, first, &apart);
+                rows.times(s, (&wide[..], &[]), width, first, apart);
             } else {
-                rows.times(s, (panel, scales), width, first, &apart);
+                rows.times(s, (panel, scales), width, first, apart);
             }
         }
     }
@@ -257,19 +257,36 @@ impl<T: Number> Kernel for Widen<'_, T> {
 
     #[inline(always)]
     fn call<S: Simd>(self, s: S) {
+        match self.width / S::LANES {
+            1 => self.vectors::<S, 1>(s),
+            2 => self.vectors::<S, 2>(s),
+            _ => self.vectors::<S, PANEL>(s),
+        }
+    }
+}
+
+impl<T: Number> Widen<'_, T> {
+    #[inline(always)]
+    fn vectors<S: Simd, const VECTORS: usize>(self, s: S) {
+        let width = VECTORS * S::LANES;
         let (numbers, scales) = self.panel;
-        let lines = self.wide.chunks_exact_mut(self.width);
-        for (k, (line, to)) in numbers.chunks_exact(self.width).zip(lines).enumerate() {
-            prefetch_ahead(s, line);
-            for at in (0..self.width).step_by(S::LANES) {
-                // SAFETY: a line has a whole number of vectors.
-                let mut v = unsafe { T::load(s, line.as_ptr().add(at)) };
-                if T::SCALED {
-                    let scales = &scales[k / GROUP * self.width + at..];
-                    let [scale] = scales_of(s, scales);
-                    v = s.mul(v, scale);
+        let groups = numbers.chunks(GROUP * width);
+        for (g, (lines, wide)) in groups.zip(self.wide.chunks_mut(GROUP * width)).enumerate() {
+            let mut scale = [s.zero(); VECTORS];
+            if T::SCALED {
+                scale = scales_of(s, &scales[g * width..]);
+            }
+            let lines = lines.chunks_exact(width);
+            for (line, to) in lines.zip(wide.chunks_exact_mut(width)) {
+                prefetch_ahead(s, line);
+                for (v, &scale) in scale.iter().enumerate() {
+                    // SAFETY: a line has `VECTORS · LANES` numbers.
+                    let mut number = unsafe { T::load(s, line.as_ptr().add(v * S::LANES)) };
+                    if T::SCALED {
+                        number = s.mul(number, scale);
+                    }
+                    s.store(&mut to[v * S::LANES..], number);
                 }
-                s.store_at(to, at, v);
             }
         }
     }
@@ -280,7 +297,7 @@ struct Tiles<'r, 'a, U> {
     rows: &'r mut Rows<'a>,
     panel: Panel<'r, U>,
     first: usize,
-    apart: &'r Apart,
+    apart: Apart,
 }
 
 /// Of a panel of `VECTORS` vectors. A function of its own, so that the tiles of `f32` are compiled once, and not with every type that is
@@ -298,6 +315,8 @@ impl<U: Number, const VECTORS: usize> Kernel for TilesKernel<'_, '_, U, VECTORS>
             first,
             apart,
         } = self.0;
+        // A copy of its own, which stays in registers: behind a reference each is loaded anew at every step.
+        let apart = &apart;
         let mut row = 0;
         if S::LANES == 16 && VECTORS == 1 {
             rows.tiles::<S, U, NARROW_ROWS, VECTORS>(s, panel, &mut row, first, apart);
@@ -334,7 +353,7 @@ impl Rows<'_> {
         panel: Panel<'_, U>,
         width: usize,
         first: usize,
-        apart: &Apart,
+        apart: Apart,
     ) {
         let tiles = Tiles {
             rows: self,

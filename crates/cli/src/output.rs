@@ -244,6 +244,15 @@ pub fn warn(text: &str) {
     say(&format!("warning: {text}"));
 }
 
+/// Writes a file of lines, as [`write_file`] does.
+///
+/// # Errors
+/// Anything the system refuses.
+pub fn write_lines(path: &Path, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+    let lines = lines.into_iter().map(|line| line + "\n");
+    write_file(path, lines.collect::<String>().as_bytes())
+}
+
 /// Writes a whole file; whatever goes wrong, a former one stays as it was.
 ///
 /// # Errors

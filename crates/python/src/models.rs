@@ -20,7 +20,7 @@ use regard::{
     images::Image,
     models::{
         generate::{Prompt, SampleConfig, SampleEnd, sample},
-        pretrained::{resolve, sampling},
+        pretrained::resolve,
     },
     nn::burn::tensor::Device,
     train::{
@@ -262,16 +262,7 @@ impl Model {
             let Role::Reads(opened, model) = &self.role else {
                 return Err(Refusal::Role("a language model"));
             };
-            let usual = SampleConfig {
-                temperature: 0.8,
-                top_k: 40,
-                top_p: 0.95,
-                ..SampleConfig::default()
-            };
-            let (usual, ignored) = match opened.folder() {
-                Ok(folder) => sampling(folder.path(), usual)?,
-                Err(_) => (usual, vec![]),
-            };
+            let (usual, ignored) = opened.sampling()?;
             let model = opened.causal(model)?;
             let ids = opened.prompt(&prompt)?;
             let context = model.context();

@@ -12,7 +12,7 @@ use regard_kernels::{Attention, Window};
 use regard_serve::{Config, Contents, Opened, Stop, serve};
 use regard_trace::{
     self as traces, AttentionMap, Axis, Kind, LongMap, LongWriter, Token, Tokens, diagnose,
-    long::Piece,
+    file::MAX_LAYER, long::Piece,
 };
 use regard_view::{
     Heatmap,
@@ -49,9 +49,6 @@ impl From<Along> for Axis {
     }
 }
 
-/// The last layer that a map can be of, counted from 0: a file holds no later one, and pictures count from 1.
-const LAST_LAYER: usize = u32::MAX as usize - 1;
-
 /// The tokens or positions that the argument `name` gives.
 ///
 /// # Errors
@@ -68,15 +65,15 @@ fn along(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Axis> {
 /// The argument `layer`.
 ///
 /// # Errors
-/// Anything but a whole number from 0 to [`LAST_LAYER`].
+/// Anything but a whole number from 0 to [`MAX_LAYER`].
 fn layer_of(given: &Bound<'_, PyAny>) -> PyResult<usize> {
     match given.extract::<usize>() {
-        Ok(layer) if layer <= LAST_LAYER => Ok(layer),
+        Ok(layer) if layer <= MAX_LAYER => Ok(layer),
         Err(error) if !error.is_instance_of::<PyOverflowError>(given.py()) => {
             Err(PyTypeError::new_err("`layer` is no whole number"))
         }
         _ => Err(refused(format!(
-            "`layer` is {given}, expected 0 to {LAST_LAYER}"
+            "`layer` is {given}, expected 0 to {MAX_LAYER}"
         ))),
     }
 }

@@ -74,8 +74,8 @@ pub const METADATA_KEY: &str = "regard.trace";
 /// The largest file that [`read`] takes into memory, and that is written: 1 GiB.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// The last layer that a map of a file can be of, counted from 0.
-const MAX_LAYER: usize = u32::MAX as usize - 1;
+/// The last layer that a map can be of, and the last head of a long text, counted from 0: pictures count from 1.
+pub const MAX_LAYER: usize = u32::MAX as usize - 1;
 
 /// The most heads of a trace.
 const MOST_HEADS: u64 = 1 << 16;

@@ -9,10 +9,11 @@ use regard_kernels::{
 };
 use regard_models::{
     AnyTextModel,
+    generate::SampleConfig,
     language::PlainTextModel,
     pretrained::{
         Encoding, Folder, Input, InputError, LanguageModel, Look, LookedAt, PackedText,
-        PretrainedError, TextEncoder, Tokenizer, family,
+        PretrainedError, TextEncoder, Tokenizer, family, sampling,
     },
     scoring::CausalModel,
 };
@@ -59,7 +60,7 @@ pub enum OpenedError {
     },
     /// More weights were asked for than fit in memory.
     #[error(
-        "{numbers} weights were asked for, at most {most} are kept; give a shorter text, or choose some by --layer, --head or --query of `regard look`, of a model whose attention has a kernel"
+        "{numbers} weights were asked for, at most {most} are kept; give a shorter text; where attention has a kernel, `regard look` can also choose some of them by --layer, --head or --query"
     )]
     TooManyWeights {
         /// How many.
@@ -244,6 +245,24 @@ impl Opened {
             Files::Run(_) => Err(self.other(
                 "the folder of a pretrained model; this is a language model of `regard train`",
             )),
+        }
+    }
+
+    /// How the model writes on where a person says nothing else: as its folder says ([`sampling`]), or else with a temperature of 0.8, of
+    /// the 40 likeliest tokens the fewest whose probabilities sum to 0.95. Beside it the settings of the folder that are not obeyed.
+    ///
+    /// # Errors
+    /// Those of [`sampling`].
+    pub fn sampling(&self) -> Result<(SampleConfig, Vec<&'static str>), OpenedError> {
+        let usual = SampleConfig {
+            temperature: 0.8,
+            top_k: 40,
+            top_p: 0.95,
+            ..SampleConfig::default()
+        };
+        match &self.files {
+            Files::Folder(folder) => Ok(sampling(folder.path(), usual)?),
+            Files::Run(_) => Ok((usual, vec![])),
         }
     }
 

@@ -591,11 +591,18 @@ impl Translator {
             });
         // Both sides have a mark beside their tokens.
         let read = source.len() + 1;
-        let numbers = found.iter().map(|one| {
+        let map = |heads: usize, queries: usize, keys: usize| {
+            heads.saturating_mul(queries).saturating_mul(keys)
+        };
+        let numbers = found.iter().flat_map(|one| {
             let written = one.tokens.len() + 1;
-            encoder * read * read + written * (decoder * written + cross * read)
+            [
+                map(encoder, read, read),
+                map(decoder, written, written),
+                map(cross, written, read),
+            ]
         });
-        numbers.sum()
+        numbers.fold(0, usize::saturating_add)
     }
 
     /// The maps of every layer while `source` is read and `hypothesis` written, with all heads; an empty list for a model

@@ -10,9 +10,7 @@ use regard_kernels::Kind;
 use regard_models::{
     Stepper, Vocabulary,
     generate::{BeamConfig, LengthLimit, Prompt, SampleConfig, SampleEnd, beam_search, sample},
-    pretrained::{
-        ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules, sampling,
-    },
+    pretrained::{ChatTemplate, Encoding, InputError, Look, Message, Searching, WritingRules},
     scoring::CausalModel,
 };
 use regard_trace::Trace;
@@ -70,20 +68,8 @@ fn work(options: &Generate) -> Result<(), Failure> {
             .other("a model that writes on from a prompt; this one reads a text and writes another, which `regard translate` does")
             .into());
     }
-    let usual = SampleConfig {
-        temperature: 0.8,
-        top_k: 40,
-        top_p: 0.95,
-        ..SampleConfig::default()
-    };
-    let usual = match opened.folder() {
-        Ok(folder) => {
-            let (found, ignored) = sampling(folder.path(), usual)?;
-            pretrained::warn_of_ignored(&opened.name, &ignored, options.show.quiet);
-            found
-        }
-        Err(_) => usual,
-    };
+    let (usual, ignored) = opened.sampling()?;
+    pretrained::warn_of_ignored(&opened.name, &ignored, options.show.quiet);
     let model = pretrained::model(&opened, options.model.storage(), options.show.quiet)?;
     let writer = opened.causal(&model)?;
     if looking && !model.attends() {
@@ -281,12 +267,12 @@ fn draw(
 
 /// Prints text as it comes.
 fn print(out: &mut Output, text: &str) -> Result<(), Failure> {
-    out.text(&safe(text, io::stdout().is_terminal()))?;
+    out.text(&without_controls(text, io::stdout().is_terminal()))?;
     out.flush()
 }
 
 /// A text without the control characters that would confuse a terminal, if it goes to one.
-fn safe(text: &str, to_terminal: bool) -> String {
+fn without_controls(text: &str, to_terminal: bool) -> String {
     let safe = |c: char| match c {
         c if to_terminal && c.is_control() && c != '\n' && c != '\t' => '\u{fffd}',
         c => c,
@@ -492,7 +478,10 @@ mod tests {
     #[test]
     fn a_terminal_gets_no_control_characters() {
         let written = "a\tb\u{1b}[31m\u{9b}c\n";
-        assert_eq!(safe(written, false), written);
-        assert_eq!(safe(written, true), "a\tb\u{fffd}[31m\u{fffd}c\n");
+        assert_eq!(without_controls(written, false), written);
+        assert_eq!(
+            without_controls(written, true),
+            "a\tb\u{fffd}[31m\u{fffd}c\n"
+        );
     }
 }

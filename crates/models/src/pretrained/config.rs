@@ -256,8 +256,8 @@ impl Config {
         }
     }
 
-    /// Whether it is a section of a section.
-    pub(super) fn is_in_section(&self) -> bool {
+    /// Whether it is a section of another section, such as `rope_parameters.full_attention`.
+    pub(super) fn is_nested(&self) -> bool {
         self.section.matches('.').count() > 1
     }
 

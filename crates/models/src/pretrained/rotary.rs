@@ -139,7 +139,7 @@ fn kind(config: &Config, of: &Config) -> Result<&'static str, PretrainedError> {
 /// section of a type of layers.
 fn statement<'a>(config: &'a Config, of: &'a Config) -> (&'a Config, &'static str) {
     const KEY: &str = "original_max_position_embeddings";
-    let beside = (!of.is_in_section()).then_some(config);
+    let beside = (!of.is_nested()).then_some(config);
     match beside.into_iter().chain([of]).find(|it| it.has(KEY)) {
         Some(stated) => (stated, KEY),
         None => (config, "max_position_embeddings"),

@@ -200,7 +200,7 @@ class Recorder:
         from torch.nn.modules import module as modules
 
         self._undo.append(_torch.take())
-        # By number: torch.compile, which reads hooks, takes modules that are keys of a dictionary for those of another layer.
+        # By id: torch.compile compiles these hooks for one layer and runs them for the others, with the first one's module where that is a key.
         known = {id(module) for module in self._names}
 
         def enter(module: torch.nn.Module, *_: Any) -> None:

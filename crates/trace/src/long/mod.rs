@@ -69,7 +69,7 @@ use regard_kernels::{Attention, Window};
 use safetensors::tensor::{Dtype, Metadata};
 use serde::{Deserialize, Serialize};
 
-use crate::file::{METADATA_KEY, VersionOnly, in_file, parse};
+use crate::file::{MAX_LAYER, METADATA_KEY, VersionOnly, in_file, parse};
 use crate::{Kind, Tokens, Trace, TraceError};
 
 use head::Global;
@@ -368,9 +368,7 @@ impl LongMap {
                 "global positions beside causality, biases or another text",
             ),
             (
-                // Pictures count from 1, where numbers have 32 bits too.
-                self.layer >= u32::MAX as usize
-                    || self.heads.iter().any(|&head| head >= u32::MAX as usize),
+                self.layer > MAX_LAYER || self.heads.iter().any(|&head| head > MAX_LAYER),
                 "layer or head is too large",
             ),
         ];

@@ -97,8 +97,7 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<(Judged, usize)>
         let judged = captioner.judge(&images, usize::MAX, &settings, ranks::all())?;
         expect_finite(&named.name, [judged.loss])?;
         if let Some(path) = options.output.get(index) {
-            let lines = judged.captions.iter().map(|caption| format!("{caption}\n"));
-            output::write_file(path, lines.collect::<String>().as_bytes())?;
+            output::write_lines(path, judged.captions.iter().cloned())?;
         }
         all.push((judged, left_out));
     }

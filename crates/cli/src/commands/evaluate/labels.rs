@@ -99,8 +99,8 @@ fn judge_all<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a
             false => of_sentences(options, &named.path, device)?,
         };
         if let Some(path) = options.output.get(index) {
-            let lines = found.iter().map(|&class| visible(&labels[class]) + "\n");
-            output::write_file(path, lines.collect::<String>().as_bytes())?;
+            let lines = found.iter().map(|&class| visible(&labels[class]));
+            output::write_lines(path, lines)?;
         }
         if let Some((count @ 1.., most)) = cut.filter(|_| !options.quiet) {
             output::warn(&format!(

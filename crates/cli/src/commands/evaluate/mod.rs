@@ -313,11 +313,10 @@ fn left_out(count: usize) -> String {
 /// Writes what a model found, a line for each example. Labels and questions are data: what would break a line is written out.
 fn write_lines(path: &Path, lines: &[String]) -> Result<(), Failure> {
     let line = |line: &String| match line.is_empty() {
-        true => "\n".to_owned(),
-        false => visible(line) + "\n",
+        true => String::new(),
+        false => visible(line),
     };
-    let text: String = lines.iter().map(line).collect();
-    output::write_file(path, text.as_bytes())
+    output::write_lines(path, lines.iter().map(line))
 }
 
 /// Checks the options for contradictions that the declaration of the command line cannot express.

@@ -9,7 +9,7 @@
 
 use std::{error::Error, io, path::PathBuf, process::ExitCode};
 
-use regard_train::{corpus::CorpusError, opened::OpenedError};
+use regard_train::{opened::OpenedError, translator::LineError};
 use regard_view::choice::ChoiceError;
 
 use crate::output;
@@ -54,7 +54,7 @@ pub enum CommandError {
         /// The file, or what else the lines came from.
         name: String,
         /// What is wrong with the line.
-        source: CorpusError,
+        source: Box<LineError>,
     },
     /// A compressed file is damaged.
     #[error("{name}: damaged gzip data: {source}; the file may be cut short, fetch it again")]
@@ -97,7 +97,7 @@ pub enum CommandError {
         advice: &'static str,
     },
     /// A file of vectors that are done cannot be gone on with.
-    #[error("{}: line {line}: {problem}; remove the file, or leave --resume out", path.display())]
+    #[error("{}: line {line}: {problem}; remove the file of vectors, or leave --resume out", path.display())]
     NotResumed {
         /// The file.
         path: PathBuf,
@@ -131,6 +131,19 @@ pub enum CommandError {
         "pictures of more than {limit} translations were asked for; give fewer lines, or leave --svg, --png, --html and --trace out"
     )]
     TooManyPictures {
+        /// The most.
+        limit: usize,
+    },
+    /// A page that no browser could read.
+    #[error(
+        "{}: the page would hold {found} weights, and browsers read no such file; expected at most {limit}: give fewer or shorter texts, or have `regard serve` show a trace (--trace FILE) in place of the page",
+        path.display()
+    )]
+    LargePage {
+        /// The page.
+        path: PathBuf,
+        /// How many weights there are.
+        found: usize,
         /// The most.
         limit: usize,
     },

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use regard_config::Place;
 use regard_models::{
     AnyGenerator, Seq2SeqConfig,
-    pretrained::{Hub, PretrainedError, resolve},
+    pretrained::{Hub, HubProgress, PretrainedError, resolve},
 };
 use regard_train::{
     ImageCaptioner, ImageClassifier, QuestionAnswerer, Registry, TrainError,
@@ -148,13 +148,12 @@ pub fn pretrained(model: &Path) -> Option<String> {
 pub fn folder(name: &str, quiet: bool) -> Result<PathBuf, PretrainedError> {
     let mut now: Option<(String, Counter)> = None;
     let mut waiting = None;
-    Hub::from_env().resolve(name, |file, done, total| {
-        // Another process downloads: there is nothing to count.
-        if total == 0 {
+    Hub::from_env().resolve(name, |progress| {
+        let HubProgress::Part { file, done, total } = progress else {
             let status = waiting.get_or_insert_with(|| Status::new(&visible(name), !quiet));
-            status.set(file);
+            status.set("another process downloads it");
             return;
-        }
+        };
         waiting = None;
         if now.as_ref().is_none_or(|(known, _)| known != file) {
             let unit = format!("bytes of {}", visible(file));

@@ -224,7 +224,8 @@ impl LengthBuckets {
 
     /// Members of each bucket, none empty, small ones merged.
     fn group(&self, lengths: &[usize]) -> Vec<Group> {
-        let starts = std::iter::once(0).chain(self.edges.iter().map(|edge| edge + 1));
+        let after = self.edges.iter().map(|edge| edge.saturating_add(1));
+        let starts = std::iter::once(0).chain(after);
         let ends = self.edges.iter().copied().map(Some).chain([None]);
         let mut groups: Vec<Group> = starts
             .zip(ends)
@@ -347,6 +348,12 @@ mod tests {
         assert_eq!(merged, [(0, Some(2), 2), (3, Some(4), 2), (5, None, 2)]);
         assert_eq!(shape(&buckets, &[1, 3, 4]), [(0, Some(4), 3)]);
         assert_eq!(shape(&buckets, &[9]), [(0, None, 1)]);
+        let endless = LengthBuckets {
+            edges: vec![2, usize::MAX],
+            minimum: 1,
+        };
+        let kept = shape(&endless, &[1, 9]);
+        assert_eq!(kept, [(0, Some(2), 1), (3, Some(usize::MAX), 1)]);
         assert_eq!(
             shape(
                 &LengthBuckets {

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! `l` counts the bigrams of a caption. All captions are words between white space, lower-cased and without punctuation by the caller.
-//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text; its tokenizer (that of the Penn Treebank, in
-//! Java) is not part of this crate. With a single image every inverse frequency, and so CIDEr-D, is 0.
+//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text, but for a BLEU of 0; its tokenizer (that of the
+//! Penn Treebank, in Java) is not part of this crate. Where no n-gram of some length has a match, BLEU is 0, and there a small number:
+//! 1e-15 stands for the matches, and 1e-9 for the n-grams if there are none. With a single image every inverse frequency, and so
+//! CIDEr-D, is 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,7 +38,8 @@ const DEVIATION: f64 = 6.0;
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptionScores {
-    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100; 0 where an order has no match (there a tiny number).
+    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100; 0 where an order has no match. There `pycocoevalcap` gives a
+    /// small number: as BLEU-4 up to 3.2 if no caption has four words, otherwise below 0.02.
     pub bleu: [f64; ORDER],
     /// CIDEr-D, 0 to 10.
     pub cider_d: f64,

@@ -242,6 +242,24 @@ impl Image {
         self.resized(height, width, filter)
     }
 
+    /// The image in its shape, as large as it can be within this height and width (both sides rounded down, at least 1). The sizes are those
+    /// of DETR's image processor for `max_height` and `max_width`.
+    ///
+    /// # Errors
+    /// Those of [`Image::resize`].
+    pub fn resize_inside(
+        &self,
+        height: usize,
+        width: usize,
+        filter: Filter,
+    ) -> Result<Self, ImagesError> {
+        check_size("the sides of a resized image", height, width)?;
+        let sides = [self.height(), self.width()].map(|side| side as f64);
+        let scale = (height as f64 / sides[0]).min(width as f64 / sides[1]);
+        let [height, width] = sides.map(|side| ((side * scale) as usize).max(1));
+        self.resized(height, width, filter)
+    }
+
     /// The part of this size whose upper left pixel is at row `top` and column `left`; what lies outside the image is 0.
     ///
     /// # Errors

@@ -161,6 +161,8 @@ fn sizes_that_cannot_be_are_refused() {
         image.resize_shorter(usize::MAX, Filter::Bilinear),
         image.resize_within(0, 5, Filter::Bilinear),
         image.resize_within(usize::MAX, usize::MAX, Filter::Bilinear),
+        image.resize_inside(5, 0, Filter::Bilinear),
+        image.resize_inside(usize::MAX, usize::MAX, Filter::Bilinear),
         image.resized_middle([0, 5], [1, 1], Filter::Bilinear),
         image.resized_middle([3, 5], [1, 0], Filter::Bilinear),
         image.resized_middle([3, 5], [usize::MAX, 1], Filter::Bilinear),
@@ -215,6 +217,21 @@ fn shorter_side_keeps_the_shape() {
     ] {
         let image = Image::new(of.0, of.1, 1, vec![0; of.0 * of.1]).unwrap();
         let found = image.resize_within(shorter, longer, Filter::Bilinear);
+        assert_eq!(size(found.unwrap()), expected, "{of:?}");
+    }
+    // `DetrImageProcessor` of transformers 5.24; it refuses the last two, which have no pixel.
+    for (of, most, expected) in [
+        ((77, 33), [50, 60], (50, 21)),
+        ((200, 100), [50, 60], (50, 25)),
+        ((50, 60), [50, 60], (50, 60)),
+        ((20, 24), [50, 60], (50, 60)),
+        // 7 * (61 / 7) is below 61.
+        ((7, 1), [61, 99], (60, 8)),
+        ((1000, 7), [50, 60], (50, 1)),
+        ((3, 1000), [50, 60], (1, 60)),
+    ] {
+        let image = Image::new(of.0, of.1, 1, vec![0; of.0 * of.1]).unwrap();
+        let found = image.resize_inside(most[0], most[1], Filter::Bilinear);
         assert_eq!(size(found.unwrap()), expected, "{of:?}");
     }
     assert_eq!(size(distinct(9, 7).fitted(4, 4).unwrap()), (4, 4));

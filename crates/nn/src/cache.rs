@@ -178,6 +178,17 @@ impl KeyValueCache {
     /// If keys and values differ in anything but their last dimension, or if batch, heads or sizes
     /// differ from what the cache holds.
     pub fn append(&mut self, keys: Tensor<4>, values: Tensor<4>) -> Result<Cached, AttentionError> {
+        let cached = self.extend(keys, values)?;
+        self.settle();
+        Ok(cached)
+    }
+
+    /// As [`append`](Self::append), but nothing is dropped yet: [`settle`](Self::settle) or [`take_back`](Self::take_back) follows.
+    pub(crate) fn extend(
+        &mut self,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+    ) -> Result<Cached, AttentionError> {
         self.check(&keys, &values)?;
         let (keys, values) = match self.stored {
             Some(dtype) => (keys.cast(dtype), values.cast(dtype)),
@@ -206,8 +217,25 @@ impl KeyValueCache {
             values: buffers.values.clone().narrow(2, start, total),
             first: self.seen - total,
         };
-        self.buffers = self.trim(buffers);
+        self.buffers = Some(buffers);
         Ok(cached)
+    }
+
+    /// Drops what no later token can see.
+    pub(crate) fn settle(&mut self) {
+        let buffers = self.buffers.take();
+        self.buffers = buffers.and_then(|buffers| self.trim(buffers));
+    }
+
+    /// Takes back the last `new` tokens, by which the cache was [extended](Self::extend): it is as it was before.
+    pub(crate) fn take_back(&mut self, new: usize) {
+        self.seen -= new;
+        let buffers = self.buffers.take();
+        self.buffers = buffers.and_then(|mut buffers| {
+            buffers.length -= new;
+            (buffers.length > 0).then_some(buffers)
+        });
+        self.settle();
     }
 
     /// Keeps the batch rows at `rows`, in that order (rows may repeat): as beam search does after a step.
@@ -268,7 +296,7 @@ impl KeyValueCache {
         }
     }
 
-    /// Drops what no later token can see.
+    /// `buffers` without what no later token can see.
     fn trim(&self, mut buffers: Buffers) -> Option<Buffers> {
         let Some(window) = self.window else {
             return Some(buffers);

@@ -1,8 +1,8 @@
 //! The part of the Python package `regard` that is written in Rust, `regard._regard`: kernels on numpy arrays, traces and pictures, scores
 //! of translations, models. What users import is in `python/regard`; its functions bring arrays into the form that is asked for here.
 //!
-//! No number is copied on the way in: arrays are read where they are, with whatever strides. The interpreter is not held while a kernel
-//! runs.
+//! No number is copied on the way in: arrays are read where they are, with any strides whose last is 1. The interpreter is not held while
+//! a kernel runs.
 
 mod additive;
 mod arrays;

@@ -207,20 +207,19 @@ impl Model {
                         let mut settings = model.settings().clone();
                         settings.beam = beam.unwrap_or(settings.beam);
                         settings.n_best = 1;
-                        (
-                            model.translate(lines, &settings)?,
-                            settings.max_source_tokens,
-                        )
+                        let translated = model.translate(lines, &settings);
+                        // Its number counts all texts.
+                        let translated = translated.map_err(|error| error.after(written.len()))?;
+                        (translated, settings.max_source_tokens)
                     }
                     Role::Rewrites(model) => {
                         let mut settings = model.settings();
                         settings.beam = beam.unwrap_or(settings.beam);
                         let lines: Vec<String> =
                             lines.iter().map(|line| format!("{prefix}{line}")).collect();
-                        (
-                            model.translate(&lines, &settings, false)?,
-                            settings.max_source_tokens,
-                        )
+                        let translated = model.translate(&lines, &settings, false);
+                        let translated = translated.map_err(|error| error.after(written.len()))?;
+                        (translated, settings.max_source_tokens)
                     }
                     Role::Translates(_) => {
                         return Err(Refusal::Role("an encoder-decoder that reads a `prefix`"));

@@ -74,6 +74,16 @@ def test_images_of_pil_are_read_as_their_files_are(tmp_path):
         opacity = pixels[..., 3:]
         over_white = (pixels[..., :3] * opacity + 255 * (255 - opacity) + 127) // 255
         np.testing.assert_allclose(inner.image.astype(int), over_white, atol=1)
+    # A colour that stands for what is transparent.
+    for clear, mode in ((tuple(int(x) for x in np.asarray(colours)[0, 0]), "RGB"), (int(np.asarray(colours.convert("L"))[0, 0]), "L")):
+        colours.convert(mode).save(tmp_path / "clear.png", transparency=clear)
+        with image.open(tmp_path / "clear.png") as seen:
+            assert seen.mode == mode
+            model.caption(seen)
+            opacity = np.asarray(seen.convert("RGBA"))[..., 3:]
+            expected = np.where(opacity == 0, 255, np.asarray(seen.convert("RGB")))
+            assert (opacity == 0).any() and not (opacity == 0).all()
+            np.testing.assert_array_equal(inner.image, expected)
     # Turned by a quarter, with a note that says so: as cameras write what was held upright.
     exif = image.Exif()
     exif[0x0112] = 6

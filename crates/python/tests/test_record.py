@@ -313,10 +313,12 @@ def test_flash_attention_takes_padding_and_windows(monkeypatch):
             model(ids)
         assert_weights(seen, eager(ids, output_attentions=True))
         assert seen.maps[0]._long(0)[2]["left"] == 4
-        with regard.record(model) as seen:
-            model(ids[:1], position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]))
-        with pytest.raises(ValueError, match="packed"):
-            seen.weights(0)
+        # Texts of 4 and 5 tokens; of 1, 1 and 7.
+        for positions in ([0, 1, 2, 3, 0, 1, 2, 3, 4], [0, 0, 0, 1, 2, 3, 4, 5, 6]):
+            with regard.record(model) as seen:
+                model(ids[:1], position_ids=torch.tensor([positions]))
+            with pytest.raises(ValueError, match="packed"):
+                seen.weights(0)
 
 
 def test_masks_of_each_head_are_chosen_with_the_heads():
@@ -438,7 +440,11 @@ def test_sinks_are_recorded(tmp_path):
     assert len(regard.read_traces(tmp_path / "seen.safetensors")) == 1
 
 
-@pytest.mark.parametrize("given, match", [({"sinks": torch.zeros(1)}, "sink for each query"), ({"attention_mask": object()}, "no tensor")])
+@pytest.mark.parametrize("given, match", [
+    ({"sinks": torch.zeros(1)}, "sink for each query"),
+    ({"attention_mask": object()}, "no tensor"),
+    ({"read_index": [torch.zeros(0)]}, "continuous batching"),
+])
 def test_calls_that_cannot_be_told_are_named(monkeypatch, given, match):
     attend = transformers.integrations.sdpa_attention.sdpa_attention_forward
 

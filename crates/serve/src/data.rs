@@ -212,6 +212,10 @@ impl Entry {
             id: self.id,
             name: shown(&self.name, LABEL),
             asked: self.asked.is_some(),
+            look: (self.asked.as_ref()).map(|asked| {
+                let answer = asked.hypotheses.first();
+                answer.map_or(self.id, |answer| answer.trace)
+            }),
             again: (self.asked.as_ref()).and_then(|asked| Again::of(&asked.input)),
             changed: (self.asked.as_ref()).is_some_and(|asked| !asked.ablation.heads.is_empty()),
             searched: (self.asked.as_ref()).is_some_and(|asked| !asked.proposals.is_empty()),
@@ -271,6 +275,8 @@ pub struct Summary {
     id: u64,
     name: String,
     asked: bool,
+    /// The number of its look's answer, which all hypotheses of a search have in common.
+    look: Option<u64>,
     again: Option<Again>,
     /// Whether heads were changed.
     changed: bool,

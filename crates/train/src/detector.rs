@@ -12,7 +12,7 @@ use regard_nn::{dropout::DropoutRng, weights};
 use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Trace, TraceError};
 
 use crate::{
-    image_classifier::{LayerGradients, LookError, Preparation, Resizing},
+    image_classifier::{LayerGradients, LookError, Preparation},
     recipe::Model,
     tasks::Describe,
 };
@@ -231,9 +231,9 @@ impl Detector {
 
     /// Images that are read together: all, or each by itself if they keep their shapes.
     fn together<'a>(&self, images: &'a [Image]) -> std::slice::Chunks<'a, Image> {
-        images.chunks(match self.description.preparation.resizing {
-            Resizing::Within(..) => 1,
-            _ => images.len().max(1),
+        images.chunks(match self.description.preparation.resizing.keeps_shape() {
+            true => 1,
+            false => images.len().max(1),
         })
     }
 

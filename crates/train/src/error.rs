@@ -79,7 +79,7 @@ pub enum TrainError {
         "training.start: {name} was trained as a model with {expected}; expected the same in the recipe"
     )]
     Sight {
-        /// Its folder.
+        /// Its file or folder.
         name: String,
         /// The key and its value.
         expected: &'static str,

@@ -58,7 +58,7 @@ impl Describe<AnyImageClassifier> for Description {
 /// How an image becomes numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preparation {
-    /// Height and width that it is brought to; for [`Resizing::Within`] the most that they can be.
+    /// Height and width that it is brought to; where images [keep their shapes](Resizing::keeps_shape) the most that they can be.
     pub size: [usize; 2],
     /// Mean and deviation of each channel.
     pub normalize: Normalize,
@@ -78,6 +78,15 @@ pub enum Resizing {
     Shorter(usize, Filter),
     /// Its shorter side gets this length, or less if its longer one would be above the second; its shape is kept.
     Within(usize, usize, Filter),
+    /// It is made as large as it can be within this height and width; its shape is kept.
+    Inside([usize; 2], Filter),
+}
+
+impl Resizing {
+    /// Whether images keep their shapes, so that each has a size of its own.
+    pub fn keeps_shape(self) -> bool {
+        matches!(self, Self::Within(..) | Self::Inside(..))
+    }
 }
 
 impl Preparation {
@@ -130,14 +139,15 @@ impl Preparation {
         }
     }
 
-    /// `[batch, channels, height, width]` of images that have its channels, and its size; for [`Resizing::Within`] all that of the first.
+    /// `[batch, channels, height, width]` of images that have its channels, and its size; where they
+    /// [keep their shapes](Resizing::keeps_shape) all that of the first.
     ///
     /// # Panics
     /// If one has others.
     pub fn tensor(&self, images: &[Image], device: &Device) -> Tensor<4> {
         let of = |image: &Image| [image.height(), image.width()];
-        let size = match (self.resizing, images) {
-            (Resizing::Within(..), [first, ..]) => of(first),
+        let size = match images {
+            [first, ..] if self.resizing.keeps_shape() => of(first),
             _ => self.size,
         };
         let [height, width] = size;
@@ -169,10 +179,11 @@ impl Preparation {
             Resizing::Within(shorter, longer, filter) => {
                 image.resize_within(shorter, longer, filter)
             }
+            Resizing::Inside([height, width], filter) => image.resize_inside(height, width, filter),
         }
     }
 
-    /// The image as a detector reads it: the whole of it, in the model's size, or as [`Resizing::Within`] says.
+    /// The image as a detector reads it: the whole of it, in the model's size, or in its [own shape](Resizing::keeps_shape).
     ///
     /// # Errors
     /// Those of [`Image::resize`].
@@ -183,6 +194,7 @@ impl Preparation {
             Resizing::Within(shorter, longer, filter) => {
                 image.resize_within(shorter, longer, filter)
             }
+            Resizing::Inside([height, width], filter) => image.resize_inside(height, width, filter),
             Resizing::Stretch(_, filter) => image.resized(height, width, filter),
             Resizing::Cover | Resizing::Shorter(..) => image.resize(height, width),
         }
@@ -204,10 +216,9 @@ impl Preparation {
                 expected,
             });
         }
-        match self.resizing {
-            Resizing::Within(..) => Ok(()),
-            _ if size == self.size => Ok(()),
-            _ => Err(TrainError::ImageSize {
+        match self.resizing.keeps_shape() || size == self.size {
+            true => Ok(()),
+            false => Err(TrainError::ImageSize {
                 section,
                 found: size,
                 expected: self.size,
@@ -233,6 +244,7 @@ impl Preparation {
                 pretrained::Resizing::Within { shorter, longer } => {
                     Resizing::Within(shorter, longer, filter)
                 }
+                pretrained::Resizing::Inside(most) => Resizing::Inside(most, filter),
             },
         })
     }

@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 
 use crate::{
     files::{self, FileError},
+    learner::checkpoint::PROGRESS,
     recipe::Model,
     tokenizer::{SubwordTokenizer, TokenizerError, TokenizerPair},
 };
@@ -314,6 +315,17 @@ pub fn tokenizers_if_any(
     match metadata.contains_key(TOKENIZERS) {
         true => tokenizers(metadata, name).map(Some),
         false => Ok(None),
+    }
+}
+
+/// Refuses a checkpoint, whose `metadata` tell it from a model's file.
+///
+/// # Errors
+/// [`ModelFileError::Checkpoint`], with the file's `name`.
+pub(crate) fn expect_model(metadata: &Metadata, name: &str) -> Result<(), ModelFileError> {
+    match metadata.contains_key(PROGRESS) {
+        true => Err(ModelFileError::Checkpoint(name.to_owned())),
+        false => Ok(()),
     }
 }
 

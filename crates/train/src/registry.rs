@@ -36,10 +36,7 @@ use crate::{
     detector::Detector,
     error::TrainError,
     image_classifier::ImageClassifier,
-    learner::{
-        self, Event, Run, Summary, checkpoint::PROGRESS, folder::RunFolder, session::Session,
-        start::Start,
-    },
+    learner::{self, Event, Run, Summary, folder::RunFolder, session::Session, start::Start},
     model_file::{self, Header, Metadata, ModelFileError},
     question_answerer::QuestionAnswerer,
     ranks::Ranks,
@@ -427,9 +424,7 @@ impl Registry {
         name: &str,
         device: &Device,
     ) -> Result<(T::Model, T::Description), ModelFileError> {
-        if metadata.contains_key(PROGRESS) {
-            return Err(ModelFileError::Checkpoint(name.to_owned()));
-        }
+        model_file::expect_model(&metadata, name)?;
         let (task, description) = self.describe::<T>(&metadata, name)?;
         filled(task, description, arrays, name, device)
     }

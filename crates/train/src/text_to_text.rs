@@ -18,7 +18,7 @@ use crate::{
     corpus::CorpusError,
     opened::{Opened, OpenedError, axis, map_of},
     recipe::{LongSource, MaxLength, Translation as Settings},
-    translator::{LineError, Translation, beam_config, expect_room},
+    translator::{LineError, Translation, beam_config, expect_room, of_lines},
 };
 
 /// The widest beam: a wider one gains nothing and takes memory.
@@ -132,7 +132,8 @@ impl TextToText {
     /// changes no result. `looking` says whether to record what the model looked at.
     ///
     /// # Errors
-    /// A line that is too long, where `settings` make that an error.
+    /// A line that is too long, where `settings` make that an error. Of the lines that are refused otherwise ([`LineError::Of`]) the
+    /// first: where it has a token without an embedding, or the maps of all of its translations do not fit in memory.
     pub fn translate(
         &self,
         lines: &[String],
@@ -142,7 +143,8 @@ impl TextToText {
         let limit = settings.max_source_tokens.min(self.model.source_context());
         let mut sources = vec![];
         for (line, text) in (1..).zip(lines) {
-            let (ids, length) = self.source(text, limit)?;
+            let found = self.source(text, limit);
+            let (ids, length) = found.map_err(|error| LineError::from(error).of_line(line))?;
             if settings.long_lines == LongSource::Error && length > limit {
                 return Err(LineError::Line(CorpusError::LongLine {
                     line,
@@ -157,26 +159,45 @@ impl TextToText {
         let mut order: Vec<usize> = (0..lines.len()).collect();
         order.sort_by_key(|&line| sources[line].0.len());
         let beam = self.beam(settings);
-        let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
+        let mut results: Vec<_> = lines.iter().map(|_| None).collect();
         for batch in order.chunks(settings.batch_sentences.max(1)) {
             let texts: Vec<&[u32]> = batch.iter().map(|&line| &sources[line].0[..]).collect();
             let found = self
                 .model
                 .write(&texts, &beam)
                 .map_err(PretrainedError::from)?;
-            for (&line, n_best) in batch.iter().zip(found) {
+            for (&line, found) in batch.iter().zip(found) {
                 let (source, cut_from) = &sources[line];
-                let n_best = n_best.into_iter().enumerate().map(|(rank, hypothesis)| {
-                    self.translation(&lines[line], source, &hypothesis, rank, looking)
-                });
-                results[line] = Some(Translated {
-                    n_best: n_best.collect::<Result<_, LineError>>()?,
+                let n_best = self.translations(&lines[line], source, &found, looking);
+                results[line] = Some(n_best.map(|n_best| Translated {
+                    n_best,
                     cut_from: *cut_from,
                     unfamiliar: None,
-                });
+                }));
             }
         }
-        Ok(results.into_iter().flatten().collect())
+        of_lines(results)
+    }
+
+    /// The translations of a line, with what was looked at for each of them if all of that fits in memory.
+    fn translations(
+        &self,
+        line: &str,
+        source: &[u32],
+        found: &[Hypothesis],
+        looking: bool,
+    ) -> Result<Vec<Translation>, LineError> {
+        if looking && !source.is_empty() {
+            let numbers = found.iter().map(|one| {
+                let lengths = [source.len(), one.with_end().len()];
+                self.looks(lengths, &Wanted::default()).1
+            });
+            expect_room(numbers.fold(0, usize::saturating_add))?;
+        }
+        let found = found.iter().enumerate();
+        found
+            .map(|(rank, one)| self.translation(line, source, one, rank, looking))
+            .collect()
     }
 
     /// The tokens of a source, at most `limit`, and how many there would be; none for an empty line.
@@ -450,16 +471,8 @@ impl TextToText {
         listed: usize,
     ) -> Result<(Vec<Translation>, SearchTree), LineError> {
         let (source, found, tree) = self.searched(text, settings, listed)?;
-        if !source.is_empty() {
-            let numbers = found.iter().map(|one| {
-                let lengths = [source.len(), one.with_end().len()];
-                self.looks(lengths, &Wanted::default()).1
-            });
-            expect_room(numbers.fold(0, usize::saturating_add))?;
-        }
-        let found = found.iter().enumerate();
-        let found = found.map(|(rank, one)| self.translation(text, &source, one, rank, true));
-        Ok((found.collect::<Result<_, _>>()?, tree))
+        let found = self.translations(text, &source, &found, true)?;
+        Ok((found, tree))
     }
 
     fn searched(
@@ -474,12 +487,16 @@ impl TextToText {
         Ok((source, found, tree))
     }
 
-    /// The text of a token of the target.
+    /// The text that each of `tokens` adds to what is written if it follows `context`, or its name if it adds none.
     ///
     /// # Errors
     /// A tokenizer that cannot decode it.
-    pub fn token(&self, id: u32) -> Result<String, PretrainedError> {
-        self.target.decode(&[id], false)
+    pub fn following(
+        &self,
+        context: &[u32],
+        tokens: &[u32],
+    ) -> Result<Vec<String>, PretrainedError> {
+        self.target.following(context, tokens)
     }
 
     /// Hypothesis `rank` of a text, and the gradients of its log probability with respect to each weight of attention, from the model

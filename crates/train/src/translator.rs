@@ -1,5 +1,7 @@
 //! Text in, text out, and what the model looked at.
 
+use std::sync::OnceLock;
+
 use burn::tensor::{Device, Tensor, TensorData};
 use regard_evaluate::{Conditioning, EvaluateError, Perplexity};
 use regard_kernels::{
@@ -17,7 +19,7 @@ use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace, TraceError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, ParallelText},
+    corpus::{Batches, Budget, CorpusError, EncodedPair, LengthFilter, Limited, ParallelText},
     familiarity::{Familiarity, Unfamiliar},
     opened::MOST_WEIGHTS,
     ranks::{Ranks, RanksError},
@@ -75,6 +77,9 @@ pub struct Translator {
     looking: bool,
     /// Whether heads can be changed and observed.
     opened: bool,
+    /// How many heads the layers of the encoder, of the decoder and between them have, once they were counted; none in a model whose
+    /// weights come with the search.
+    heads: OnceLock<Option<[usize; 3]>>,
 }
 
 /// A text and its translation, as tokens.
@@ -127,9 +132,17 @@ pub enum LineError {
     /// A pretrained model cannot be used.
     #[error(transparent)]
     Pretrained(#[from] PretrainedError),
+    /// What is wrong with one of several lines.
+    #[error("line {line}: {source}")]
+    Of {
+        /// The line, counted from 1.
+        line: usize,
+        /// The error.
+        source: Box<LineError>,
+    },
     /// More weights were asked for than fit in memory.
     #[error(
-        "a line and its translations have {numbers} weights, at most {most} are kept; expected a shorter line or a smaller beam"
+        "the line and its translations have {numbers} weights, at most {most} are kept; expected a shorter line or a smaller beam"
     )]
     TooManyWeights {
         /// How many.
@@ -156,6 +169,34 @@ pub enum LineError {
     Trace(#[from] TraceError),
 }
 
+impl LineError {
+    /// The same, of this line of several, counted from 1.
+    pub fn of_line(self, line: usize) -> Self {
+        let source = Box::new(self);
+        Self::Of { line, source }
+    }
+
+    /// Which line it is of, counted from 1, if it is of one of several.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Of { line, .. } | Self::Line(CorpusError::LongLine { line, .. }) => Some(*line),
+            _ => None,
+        }
+    }
+
+    /// The same of a line that stands behind `before` others: its number counts them too.
+    pub fn after(self, before: usize) -> Self {
+        match self {
+            Self::Of { line, source } => Self::Of {
+                line: line + before,
+                source,
+            },
+            Self::Line(error) => Self::Line(error.after(before)),
+            other => other,
+        }
+    }
+}
+
 /// Why a perplexity could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum PerplexityError {
@@ -179,6 +220,7 @@ impl Translator {
             device: device.clone(),
             looking: true,
             opened: false,
+            heads: OnceLock::new(),
         }
     }
 
@@ -391,7 +433,8 @@ impl Translator {
     /// within the call; batching changes no result.
     ///
     /// # Errors
-    /// A line that is too long, where `settings` make that an error.
+    /// A line that is too long, where `settings` make that an error. Of the lines that are refused otherwise ([`LineError::Of`]) the
+    /// first: where the maps of all of its translations do not fit in memory ([`LineError::TooManyWeights`]).
     pub fn translate<S: AsRef<str>>(
         &self,
         lines: &[S],
@@ -419,32 +462,53 @@ impl Translator {
         let tokenizer = self.description.tokenizers.source();
         let (limited, order) = settings.length_filter().limit_all(lines, tokenizer)?;
         let beam = beam_config(settings);
-        let mut results: Vec<Option<Translated>> = lines.iter().map(|_| None).collect();
+        let mut results: Vec<_> = lines.iter().map(|_| None).collect();
         for rows in order.chunks(settings.batch_sentences.max(1)) {
             let sentences: Vec<Vec<u32>> = rows.iter().map(|&i| limited[i].ids.clone()).collect();
             let found = self.model.translate(&sentences, &beam, &self.device);
-            for (&i, hypotheses) in rows.iter().zip(found) {
-                let n_best = hypotheses
-                    .into_iter()
-                    .enumerate()
-                    .map(|(rank, hypothesis)| {
-                        let line = lines[i].as_ref();
-                        self.translation(line, &limited[i].ids, hypothesis, rank, looking)
-                    })
-                    .collect::<Result<Vec<_>, _>>()?;
-                let unfamiliar = self.unfamiliar(lines[i].as_ref(), &n_best)?;
-                results[i] = Some(Translated {
-                    n_best,
-                    cut_from: limited[i].cut_from,
-                    unfamiliar,
-                });
+            for (&i, found) in rows.iter().zip(found) {
+                let line = lines[i].as_ref();
+                results[i] = Some(self.translated(line, &limited[i], found, looking));
             }
         }
-        Ok(results.into_iter().flatten().collect())
+        of_lines(results)
+    }
+
+    /// A line as [`Translator::translate`] gives it, from the hypotheses that a search `found`.
+    fn translated(
+        &self,
+        line: &str,
+        limited: &Limited,
+        found: Vec<Hypothesis>,
+        looking: bool,
+    ) -> Result<Translated, LineError> {
+        let n_best = self.translations(line, &limited.ids, found, looking)?;
+        Ok(Translated {
+            unfamiliar: self.unfamiliar(line, &n_best)?,
+            n_best,
+            cut_from: limited.cut_from,
+        })
+    }
+
+    /// The translations of a line, with what was looked at for each of them if all of that fits in memory.
+    fn translations(
+        &self,
+        line: &str,
+        source: &[u32],
+        found: Vec<Hypothesis>,
+        looking: bool,
+    ) -> Result<Vec<Translation>, LineError> {
+        if looking && !source.is_empty() {
+            expect_room(self.numbers(source, &found))?;
+        }
+        let found = found.into_iter().enumerate();
+        found
+            .map(|(rank, one)| self.translation(line, source, one, rank, looking))
+            .collect()
     }
 
     /// The translations of a line, best first, and the tree of the search with the `listed` likeliest proposals of each step; its leaves
-    /// are the translations. The texts of its tokens are given by [`Translator::token`].
+    /// are the translations. The texts of its tokens are given by [`Translator::following`].
     ///
     /// # Errors
     /// As for [`Translator::translate`]; [`LineError::TooManyWeights`] if the maps of all of them do not fit in memory.
@@ -459,22 +523,21 @@ impl Translator {
         let source = &limited[0].ids;
         let beam = beam_config(settings);
         let (found, tree) = (self.model).search_tree(source, &beam, &self.device, listed);
-        if self.looking && !source.is_empty() {
-            expect_room(self.numbers(source, &found))?;
-        }
-        let found = found.into_iter().enumerate();
-        let translations =
-            found.map(|(rank, one)| self.translation(line, source, one, rank, self.looking));
-        Ok((translations.collect::<Result<_, _>>()?, tree))
+        let found = self.translations(line, source, found, self.looking)?;
+        Ok((found, tree))
     }
 
-    /// The text of a token of the target.
+    /// The text that each of `tokens` adds to a translation if it follows `context`, or its name if it adds none.
     ///
     /// # Errors
     /// A tokenizer that cannot decode it.
-    pub fn token(&self, id: u32) -> Result<String, TokenizerError> {
-        let pieces = self.description.tokenizers.target().pieces(&[id])?;
-        Ok(pieces.into_iter().map(|piece| piece.text).collect())
+    pub fn following(
+        &self,
+        context: &[u32],
+        tokens: &[u32],
+    ) -> Result<Vec<String>, TokenizerError> {
+        let tokenizer = self.description.tokenizers.target();
+        tokenizer.following(context, tokens)
     }
 
     fn unfamiliar(
@@ -570,25 +633,33 @@ impl Translator {
         }
     }
 
-    /// How many weights the maps of all these hypotheses have.
-    fn numbers(&self, source: &[u32], found: &[Hypothesis]) -> usize {
-        let model = self.model.model();
-        let vocabularies = model.vocabularies();
-        // The heads of all layers, from a look at a single token.
-        let reads = SourceBatch::new(&[source[..1].to_vec()], &vocabularies.source, &self.device);
-        let writes = TargetBatch::new(&[vec![]], &vocabularies.target, &self.device);
-        let Some(looks) = model.look(&reads, &writes) else {
-            let weights = found.iter().flat_map(|one| &one.weights);
-            return weights.map(Vec::len).sum();
-        };
-        let [encoder, decoder, cross] =
-            [looks.encoder, looks.decoder, looks.cross].map(|layers| -> usize {
+    /// How many heads the layers of the encoder, of the decoder and between them have; none in a model whose weights come with the search.
+    fn heads(&self) -> Option<[usize; 3]> {
+        // Only a look says so: one at marks alone.
+        *self.heads.get_or_init(|| {
+            let model = self.model.model();
+            let vocabularies = model.vocabularies();
+            let mark = vec![vocabularies.source.end];
+            let reads = SourceBatch::new(&[mark], &vocabularies.source, &self.device);
+            let writes = TargetBatch::new(&[vec![]], &vocabularies.target, &self.device);
+            let looks = model.look(&reads, &writes)?;
+            let heads = |layers: Vec<Tensor<4>>| -> usize {
                 let heads = layers.iter().map(|weights| {
                     let [_, heads, ..] = weights.dims();
                     heads
                 });
                 heads.sum()
-            });
+            };
+            Some([looks.encoder, looks.decoder, looks.cross].map(heads))
+        })
+    }
+
+    /// How many weights the maps of all these hypotheses have.
+    fn numbers(&self, source: &[u32], found: &[Hypothesis]) -> usize {
+        let Some([encoder, decoder, cross]) = self.heads() else {
+            let weights = found.iter().flat_map(|one| &one.weights);
+            return weights.map(Vec::len).sum();
+        };
         // Both sides have a mark beside their tokens.
         let read = source.len() + 1;
         let map = |heads: usize, queries: usize, keys: usize| {
@@ -711,6 +782,19 @@ pub fn teacher_forced(
     Ok((sum / tokens.max(1) as f64, tokens))
 }
 
+/// The results of lines in their order.
+///
+/// # Errors
+/// Why the first of those that were refused was.
+pub(crate) fn of_lines(
+    results: Vec<Option<Result<Translated, LineError>>>,
+) -> Result<Vec<Translated>, LineError> {
+    let results = (1..).zip(results.into_iter().flatten());
+    results
+        .map(|(line, result)| result.map_err(|error| error.of_line(line)))
+        .collect()
+}
+
 /// Refuses more weights than fit in memory.
 ///
 /// # Errors
@@ -758,4 +842,18 @@ pub(crate) fn axis(
             false => Token::new(piece.text).in_word(piece.word),
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LineError;
+
+    #[test]
+    fn a_line_counts_those_before_it() {
+        let error = LineError::NoTokens.of_line(2).after(64);
+        assert_eq!(error.line(), Some(66));
+        let told = error.to_string();
+        assert!(told.starts_with("line 66: the text or its"), "{told}");
+        assert_eq!(LineError::NoTokens.after(64).line(), None);
+    }
 }

@@ -226,6 +226,12 @@ fn captions_of_files_are_learned() {
         (1.0, None),
         "two colours are learned quickly: {judged:?}"
     );
+    // The words of a model to begin with are taken.
+    let mut begun = recipe.clone();
+    begun.training.start = Some(run.clone());
+    let error = train(&begun, &folder.path().join("begun"), None, false).unwrap_err();
+    let expected = "data.vocabulary.size: set, but training.start says";
+    assert!(error.to_string().contains(expected), "{error}");
     let captioner = open(&run);
     let red = Image::filled(40, 40, &[220, 20, 20]).unwrap();
     let found = captioner.caption(&[red], captioner.settings()).unwrap();

@@ -142,6 +142,55 @@ fn translators() {
     }
 }
 
+/// An example with more weights than fit in memory is left out of the measures, and ends no training.
+#[test]
+fn an_example_that_is_too_long_is_left_out() {
+    let folder = tempdir().unwrap();
+    let short = "a b\nb a c\n";
+    let long = format!("{short}{}\n", "a b ".repeat(600));
+    let files = [
+        ("train", short.repeat(8)),
+        ("short", short.to_owned()),
+        ("long", long),
+    ];
+    let [text, short, long] = files.map(|(name, text)| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    });
+    let attention = |name: &str, valid: &Path| {
+        let recipe = format!(
+            r#"
+            [model]
+            kind = "transformer"
+            d_model = 32
+            heads = 16
+            encoder_layers = 16
+            decoder_layers = 1
+            feed_forward = 16
+            [data]
+            train_source = {text:?}
+            train_target = {text:?}
+            valid_source = {valid:?}
+            valid_target = {valid:?}
+            [batch]
+            sentences = 8
+            [training]
+            steps = 1
+            [validation]
+            max_sentences = 2
+            [translate]
+            max_length = {{ absolute = 2 }}
+            "#
+        );
+        let run = folder.path().join(name);
+        assert_eq!(train(&recipe, true, &run, None, false), Reason::Limit);
+        let mut found = log::read(&run.join(log::FILE)).unwrap();
+        found.swap_remove(0).attention
+    };
+    assert_eq!(attention("with", &long), attention("without", &short));
+}
+
 #[test]
 fn classifiers_of_sentences() {
     let folder = tempdir().unwrap();

@@ -185,6 +185,38 @@ fn an_interrupted_language_model_goes_on_exactly() {
     }
 }
 
+/// Losses of parts of another length, or of other masks, are not compared with each other: the best model is looked for anew.
+#[test]
+fn other_parts_and_masks_have_another_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let masked = format!("objective = \"masked\"\n{TRANSFORMER}");
+    for (number, (model, change, is_kept)) in [
+        (LSTM, "training.log_every=5", true),
+        (LSTM, "model.context=8", false),
+        (&masked, "training.log_every=5", true),
+        (&masked, "data.text.masked=0.3", false),
+        (&masked, "training.seed=2", false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // An epoch has one batch, so that another context begins with an epoch.
+        let short = ["training.steps=1", "batch.sentences=1000"];
+        let recipe = recipe(folder.path(), model, "units = \"bytes\"", &short).unwrap();
+        let path = folder.path().join(number.to_string());
+        assert!(train(&recipe, &path, None, false).unwrap().0.best.is_some());
+        let run = Run {
+            folder: &path,
+            device: &Device::flex(),
+            stop: &AtomicBool::new(false),
+            ranks: &Alone,
+        };
+        let resumed = Registry::default().resume(&[change.to_owned()], &run, &mut |_| {});
+        let best = resumed.unwrap().best;
+        assert_eq!(best.is_some(), is_kept, "{model} {change}: {best:?}");
+    }
+}
+
 #[test]
 fn a_masked_model_learns_from_both_sides() {
     let folder = tempfile::tempdir().unwrap();
@@ -318,6 +350,12 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         &["model.context", "at least 2"],
     );
     refused(
+        TRANSFORMER,
+        "texts = \"lines\"",
+        &["model.objective=masked", "model.context=2"],
+        &["model.context", "at least 3"],
+    );
+    refused(
         LSTM,
         "",
         &["data.text.valid_share=1.0"],
@@ -356,6 +394,12 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         let expected = [name, "nothing is left"];
         refused(LSTM, "", &[&tokenizer, &without], &expected);
     }
+    // The size of a vocabulary that is not learned, or is not one of sub-words.
+    let size = "data.vocabulary.size=300";
+    let expected = ["data.vocabulary.size: set", "data.tokenizer"];
+    refused(LSTM, "", &[&tokenizer, size], &expected);
+    let expected = ["data.vocabulary.size: set", "data.text.units"];
+    refused(LSTM, "units = \"characters\"", &[size], &expected);
     let nothing = ["training.frozen", "nothing would be trained"];
     refused(LSTM, "", &["training.frozen="], &nothing);
     let blank = folder.path().join("blank.txt");
@@ -371,6 +415,35 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
     let tokenizer = format!("data.tokenizer.path={}", tokenizer.display());
     let masked = ["model.objective=masked", &tokenizer];
     refused(TRANSFORMER, "", &masked, &["<mask>", "data.tokenizer"]);
+}
+
+/// A language model begins with all weights of one that was trained here, also with an output layer of its own, and sees what that one sees.
+#[test]
+fn a_language_model_begins_with_one_that_was_trained_here() {
+    let folder = tempfile::tempdir().unwrap();
+    for tie in [true, false] {
+        let run = |name: &str| folder.path().join(format!("{name}-{tie}"));
+        let of = |data: &str, more: &[String]| {
+            let more: Vec<&str> = more.iter().map(String::as_str).collect();
+            let overrides = [&["training.steps=1"][..], &more[..]].concat();
+            recipe(folder.path(), TRANSFORMER, data, &overrides).unwrap()
+        };
+        let first = of("units = \"characters\"", &[format!("model.tie={tie}")]);
+        train(&first, &run("first"), None, false).unwrap();
+        let start = format!("training.start={:?}", run("first"));
+        let further = of("", &[start.clone(), format!("model.tie={}", !tie)]);
+        let (_, events) = train(&further, &run("further"), None, false).unwrap();
+        let Event::Started(started) = &events[0] else {
+            panic!("{:?}", events[0])
+        };
+        assert!(started.drawn.is_empty(), "{:?}", started.drawn);
+        let masked = of("", &[start, "model.objective=masked".to_owned()]);
+        let error = train(&masked, &run("masked"), None, false).unwrap_err();
+        let message = error.to_string();
+        for part in ["training.start", "model.objective = \"causal\""] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
 }
 
 /// A text without line ends is divided too, and a run goes on only with the text that it began with.

@@ -12,6 +12,7 @@ use std::{
 
 use burn::tensor::Device;
 use regard_images::{Image, Random};
+use regard_models::text::Units;
 use regard_nn::bridge::without_kernels;
 use regard_train::{
     Registry,
@@ -77,7 +78,6 @@ fn text(folder: &Path, labelled: bool) -> Vec<String> {
             }
         }
     }
-    overrides.push("data.vocabulary.size=320".to_owned());
     overrides
 }
 
@@ -125,15 +125,18 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
         .unwrap_or_else(|error| panic!("{error}"));
     let mut overrides = vec![format!("training.steps={steps}")];
     overrides.extend(more.iter().map(|&more| more.to_owned()));
+    // Tokens of other kinds have no such size, nor have those of a model to begin with.
+    let few_tokens = || "data.vocabulary.size=320".to_owned();
     match (&plain.data.synthetic, &plain.data.text) {
-        (_, Some(_)) => {
-            for (part, count) in [("train", 140), ("valid", 8)] {
+        (_, Some(of)) => {
+            // More than a batch for validation, so that several processes share it.
+            for (part, count) in [("train", 140), ("valid", 24)] {
                 let lines: String = (0..count).map(|i| sentence(i).0 + "\n").collect();
                 let path = folder.join(format!("plain-{part}.txt"));
                 fs::write(&path, lines).unwrap();
                 overrides.push(format!("data.text.{part}={path:?}"));
             }
-            overrides.push("data.vocabulary.size=320".to_owned());
+            overrides.extend((of.units == Units::Subwords).then(few_tokens));
         }
         (Some(_), None) => {
             overrides.push("data.synthetic.sentences=200".to_owned());
@@ -144,7 +147,10 @@ fn recipe(path: &Path, folder: &Path, steps: usize, more: &[&str]) -> Recipe {
             let few = ["train=200", "valid=4", "test=4"];
             overrides.extend(few.map(|part| format!("data.scenes.{part}")));
         }
-        (None, None) => overrides.extend(text(folder, registry.serves::<Classification>(&plain))),
+        (None, None) => {
+            overrides.extend(text(folder, registry.serves::<Classification>(&plain)));
+            overrides.extend(plain.training.start.is_none().then(few_tokens));
+        }
     }
     if let Some(start) = &plain.training.start {
         // A run is named after its recipe.

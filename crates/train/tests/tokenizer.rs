@@ -194,6 +194,20 @@ fn pieces_know_their_words() {
 }
 
 #[test]
+fn tokens_are_told_as_they_follow_others() {
+    let tokenizer = learned(MINIMUM_VOCABULARY_SIZE, false);
+    let ids = tokenizer.encode("ä b").unwrap();
+    let told = (0..ids.len()).map(|at| tokenizer.following(&ids[..at], &ids[at..=at]).unwrap());
+    // What is no text, or not yet, has its name.
+    assert_eq!(
+        told.flatten().collect::<Vec<_>>(),
+        ["Ġ", "Ã", "ä", " ", "b"]
+    );
+    let told = tokenizer.following(&ids, &[EOS, UNK]).unwrap();
+    assert_eq!(told, ["</s>", " <unk>"]);
+}
+
+#[test]
 fn pieces_of_broken_utf8_are_replacement_characters() {
     let tokenizer = learned(MINIMUM_VOCABULARY_SIZE, false);
     let ids = tokenizer.encode("ä").unwrap();

@@ -56,4 +56,7 @@ pub struct Inspect {
     /// Pictures of what --rollout or --flow finds.
     #[command(flatten)]
     pub pictures: PictureFiles,
+    /// Draw each cell of a map over an image in one colour [default: smooth between the cells]
+    #[arg(long, help_heading = "Pictures")]
+    pub by_cell: bool,
 }

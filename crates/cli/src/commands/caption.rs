@@ -33,7 +33,7 @@ fn work(options: &Caption, device: &Device) -> Result<(), Failure> {
     shown.expect_apart(&files, files.len() > 1)?;
     let mut line = 0;
     for files in files.chunks(AT_ONCE) {
-        let (images, broken) = open_images(files, &preparation.decoding(), |image| {
+        let (images, broken) = open_images(files, &preparation.decoding(), usize::MAX, |image| {
             reduced(image, preparation)
         });
         let found = captioner.caption(&images, &settings)?;

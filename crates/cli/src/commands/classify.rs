@@ -236,7 +236,7 @@ fn look_at(
 ) -> Result<(Vec<Found>, Option<ImagesError>), Failure> {
     let description = classifier.description();
     let preparation = &description.preparation;
-    let (images, broken) = open_images(files, &preparation.decoding(), |image| {
+    let (images, broken) = open_images(files, &preparation.decoding(), usize::MAX, |image| {
         reduced(image, preparation)
     });
     let found: Vec<(ClassifiedImage, Option<Trace>)> = match looking {

@@ -19,8 +19,10 @@ use crate::{
     pictures::Shown,
 };
 
-/// Most images that are read together.
+/// Most images that are read together, and how many pixels of them are enough: they stay as they are, since boxes, masks and pictures are
+/// of their sizes.
 const AT_ONCE: usize = 32;
+const PIXELS_AT_ONCE: usize = 1 << 25;
 
 /// Finds the objects in images.
 ///
@@ -54,8 +56,10 @@ fn work(options: &Detect, device: &Device) -> Result<(), Failure> {
     };
     let files = image_paths(&options.images)?;
     writer.shown.expect_apart(&files, files.len() > 1)?;
-    for files in files.chunks(AT_ONCE) {
-        writer.detect(files)?;
+    let mut files = files.as_slice();
+    while !files.is_empty() {
+        let read = writer.detect(&files[..files.len().min(AT_ONCE)])?;
+        files = &files[read..];
     }
     if writer.pictures > 0 {
         return writer.shown.write();
@@ -83,12 +87,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn detect(&mut self, files: &[PathBuf]) -> Result<(), Failure> {
+    /// Reads the first of the files together, at least one, and gives their number.
+    fn detect(&mut self, files: &[PathBuf]) -> Result<usize, Failure> {
         let Detect {
             threshold, masks, ..
         } = *self.options;
         let decoding = self.detector.description().preparation.decoding();
-        let (images, broken) = open_images(files, &decoding, |image| image);
+        let (images, broken) = open_images(files, &decoding, PIXELS_AT_ONCE, |image| image);
         let found: Vec<_> = match self.shown.is_wanted() {
             true => {
                 let seen = self.detector.look(&images, threshold, masks)?.into_iter();
@@ -124,10 +129,10 @@ impl Writer<'_> {
             }
         }
         self.out.flush()?;
-        match broken {
-            Some(error) => self.shown.end(error),
-            None => Ok(()),
+        if let Some(error) = broken {
+            self.shown.end(error)?;
         }
+        Ok(images.len())
     }
 
     /// Refuses results that are no numbers. Such objects are never found; so the first image without objects is looked at once more:

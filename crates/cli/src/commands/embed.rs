@@ -282,20 +282,28 @@ impl Head {
         let Ok(found) = serde_json::from_slice::<Self>(line) else {
             return Some("found nothing that says what its vectors are made with; expected the first line of a file of `embed --resume`".to_owned());
         };
-        let [found, expected] = [&found.made_with, &self.made_with];
-        let extra = found.iter().find(|one| !expected.contains(one));
+        let (found, expected) = (&found.made_with, &self.made_with);
+        let extra = found.iter().filter(|one| !expected.contains(one));
+        let extra: Vec<&String> = extra.collect();
         let mut missing = expected.iter().filter(|one| !found.contains(one));
-        let missing = match extra {
-            Some(extra) => missing.find(|one| named(one) == named(extra)),
-            None => missing.next(),
-        };
-        if extra.is_none() && missing.is_none() {
-            return None;
+        let of_name = |entry: &str| extra.iter().find(|one| named(one) == named(entry));
+        let changed = missing.clone().find_map(|one| Some((of_name(one)?, one)));
+        if let Some((found, expected)) = changed {
+            return Some(format!(
+                "its vectors are made with `{found}`; expected `{expected}`"
+            ));
         }
-        let [found, expected] = [extra, missing].map(|one| one.map_or("nothing", String::as_str));
-        Some(format!(
-            "its vectors are made with `{found}`; expected `{expected}`"
-        ))
+        // Options are always said: what only one of the two has is a file, which the model may read or not.
+        if let Some(gone) = extra.first() {
+            return Some(format!(
+                "its vectors are made with `{gone}`, which is gone (put it back to go on)"
+            ));
+        }
+        missing.next().map(|new| {
+            format!(
+                "its vectors are made without `{new}`, which has come to the model's files since (move it away to go on)"
+            )
+        })
     }
 }
 

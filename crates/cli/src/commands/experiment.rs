@@ -139,12 +139,16 @@ fn chart(curves: &Curves) -> Chart {
         true => chart,
         false => chart.x_names(curves.x_names.iter().cloned()),
     };
+    // Nothing lies below 0 or above 100 of these, whatever Student's distribution says of the mean of a few.
+    let is_share = curves.y.ends_with('%') || curves.y == "BLEU";
     curves.lines.iter().fold(chart, |chart, (name, points)| {
         let point = |&(x, estimate): &(f64, Estimate)| {
             let point = Point::new(x, estimate.mean);
-            match estimate.half > 0.0 {
-                true => point.between(estimate.interval().0, estimate.interval().1),
-                false => point,
+            let (low, high) = estimate.interval();
+            match (estimate.half > 0.0, is_share) {
+                (true, true) => point.between(low.max(0.0), high.min(100.0)),
+                (true, false) => point.between(low, high),
+                (false, _) => point,
             }
         };
         let series = Series::new(name.clone(), points.iter().map(point).collect());
@@ -153,4 +157,34 @@ fn chart(curves: &Curves) -> Chart {
             false => series.apart(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_end_at_100_percent() {
+        for (y, ends) in [
+            ("%", true),
+            ("right symbols, %", true),
+            ("BLEU", true),
+            ("ms", false),
+        ] {
+            let [low, high] = [[2.0, 0.0, 1.0], [97.0, 100.0, 99.0]].map(Estimate::of);
+            let curves = Curves {
+                title: "Shares".to_owned(),
+                x: "model".to_owned(),
+                y: y.to_owned(),
+                x_names: vec![(0.0, "one".to_owned())],
+                connected: false,
+                lines: vec![("exact".to_owned(), vec![(0.0, low), (1.0, high)])],
+            };
+            let svg = chart(&curves).svg();
+            assert!(svg.contains(">100</text>"), "{svg}");
+            for beyond in [">-50</text>", ">150</text>"] {
+                assert_eq!(svg.contains(beyond), !ends, "{y}: {svg}");
+            }
+        }
+    }
 }

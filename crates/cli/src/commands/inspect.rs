@@ -16,7 +16,7 @@ use crate::{
     arguments::Inspect,
     failure::{CommandError, Failure},
     output::{self, Output},
-    pictures::{self, Entry, Screen, expect_apart},
+    pictures::{self, Entry, Screen, expect_apart, expect_figure},
 };
 
 /// Inspects a trace file.
@@ -32,6 +32,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
+    expect_figure(pictures, options.by_cell)?;
     if pictures.subwords {
         let message = "--subwords: subwords are described unless --words merges them; leave it out";
         return Err(Failure::Usage(message.to_owned()));
@@ -125,8 +126,9 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         &figures,
         "there is no self-attention to follow",
         |entry| {
-            if entry.trace.image.is_some() {
-                return pictures::svg_of(&entry.trace, Choice::default(), false);
+            // Cells of maps between words are refused there.
+            if entry.trace.image.is_some() || options.by_cell {
+                return pictures::svg_of(&entry.trace, Choice::default(), options.by_cell);
             }
             let maps = entry.trace.maps.iter();
             let titled = maps.map(|map| Heatmap::from_map(map).titled(stack_title(map)));

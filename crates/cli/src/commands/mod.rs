@@ -77,16 +77,25 @@ pub fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// The images of files up to the first that cannot be read, each as `kept` makes it, and what is wrong with that one.
+/// The images of files up to the first that cannot be read, each as `kept` makes it, and what is wrong with that one. No more are read
+/// where they have `enough` pixels together.
 fn open_images(
     files: &[PathBuf],
     decoding: &Decoding,
+    enough: usize,
     kept: impl Fn(Image) -> Image,
 ) -> (Vec<Image>, Option<ImagesError>) {
-    let mut images = vec![];
+    let (mut images, mut pixels) = (vec![], 0);
     for file in files {
+        if pixels >= enough {
+            break;
+        }
         match Image::open(file, decoding) {
-            Ok(image) => images.push(kept(image)),
+            Ok(image) => {
+                let image = kept(image);
+                pixels += image.height() * image.width();
+                images.push(image);
+            }
             Err(error) => return (images, Some(error)),
         }
     }
@@ -101,7 +110,7 @@ fn reduced(image: Image, preparation: &Preparation) -> Image {
         Resizing::Stretch(whole, _) => whole,
         Resizing::Shorter(side, _) => image.size_with_shorter(side),
         // It would be resized a second time.
-        Resizing::Within(..) => return image,
+        Resizing::Within(..) | Resizing::Inside(..) => return image,
     };
     let [height, width] = size;
     if height.saturating_mul(width) >= image.height() * image.width() {
@@ -150,6 +159,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_more_images_are_read_than_are_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files: Vec<PathBuf> = (0..3)
+            .map(|i| folder.path().join(format!("{i}.png")))
+            .collect();
+        for file in &files {
+            let image = Image::filled(4, 5, &[7]).unwrap();
+            image.save_png(file).unwrap();
+        }
+        files.push(folder.path().join("none.png"));
+        for (enough, count, broken) in
+            [(1, 1, false), (21, 2, false), (60, 3, false), (61, 3, true)]
+        {
+            let (images, error) = open_images(&files, &Decoding::default(), enough, |image| image);
+            assert_eq!((images.len(), error.is_some()), (count, broken), "{enough}");
+        }
+    }
+
+    #[test]
     fn a_reduced_image_is_read_as_the_whole_one() {
         let normalize = Normalize::new(vec![0.5; 3], vec![0.5; 3]).unwrap();
         let mut random = Random::new(3, 0);
@@ -166,6 +194,7 @@ mod tests {
                 Resizing::Shorter(29, Filter::Bilinear),
                 Resizing::Shorter(20, Filter::Bicubic),
                 Resizing::Within(20, 30, Filter::Bilinear),
+                Resizing::Inside([20, 30], Filter::Bilinear),
             ] {
                 let preparation = Preparation {
                     resizing,

@@ -215,19 +215,25 @@ impl Work<'_> {
         }
     }
 
-    /// How a line is searched for.
-    fn search(&self, line: &str) -> Result<Generation, Failure> {
+    /// How line `number` is searched for.
+    fn search(&self, line: &str, number: usize) -> Result<Generation, Failure> {
         let settings = &self.settings;
-        let (found, tree) = match &self.model {
-            Model::Own(model) => model.search_tree(line, settings, listed(settings))?,
-            Model::Pretrained(model) => model.search_tree(line, settings, listed(settings))?,
+        let found = match &self.model {
+            Model::Own(model) => model.search_tree(line, settings, listed(settings)),
+            Model::Pretrained(model) => model.search_tree(line, settings, listed(settings)),
         };
+        let (found, tree) = found.map_err(|error| self.refused(error.of_line(number)))?;
         let traces = found.into_iter().map(|one| one.trace).collect();
-        let text = |id| match &self.model {
-            Model::Own(model) => model.token(id).map_err(|error| error.to_string()),
-            Model::Pretrained(model) => model.token(id).map_err(|error| error.to_string()),
+        let following = |context: &[u32], tokens: &[u32]| {
+            let texts = match &self.model {
+                Model::Own(model) => model.following(context, tokens).map_err(LineError::from),
+                Model::Pretrained(model) => {
+                    model.following(context, tokens).map_err(LineError::from)
+                }
+            };
+            texts.map_err(|error| error.to_string())
         };
-        generation(tree, traces, text).map_err(Failure::Usage)
+        generation(tree, traces, following).map_err(Failure::Usage)
     }
 
     fn translate(&mut self, lines: &[String]) -> Result<(), Failure> {
@@ -239,33 +245,52 @@ impl Work<'_> {
     /// The answers to `lines`, which stand behind `before` others.
     fn answers(&mut self, before: usize, lines: &[String]) -> Result<Vec<Answer>, Failure> {
         let error = match self.translated(lines) {
-            Ok(translated) => {
-                let answers = self.writer.answers(before, lines, &translated)?;
-                if self.writer.kept.shows_search() {
-                    for (line, number) in lines.iter().zip(before + 1..) {
-                        let generation = self.search(line)?;
-                        self.writer.kept.searched(number, generation);
-                    }
-                }
-                return Ok(answers);
-            }
+            Ok(translated) => return self.answered(before, lines, &translated),
             Err(error) => error,
         };
-        if let LineError::Line(source @ CorpusError::LongLine { line, .. }) = error {
-            // The lines before the refused one are still translated, unless other processes have theirs in front of it.
-            if ranks::all().is_alone() {
-                let whole = &lines[..(line - 1).min(lines.len())];
-                let translated = self.translated(whole)?;
-                let answers = self.writer.answers(before, whole, &translated)?;
-                self.write(whole, answers)?;
-            }
-            return Err(CommandError::Line {
-                name: self.name.clone(),
-                source: source.after(before),
-            }
-            .into());
+        let Some(line) = error.line() else {
+            return Err(error.into());
+        };
+        // The lines before the refused one are still translated, unless other processes have theirs in front of it.
+        if ranks::all().is_alone() {
+            let whole = &lines[..(line - 1).min(lines.len())];
+            let answers = self.answers(before, whole)?;
+            self.write(whole, answers)?;
         }
-        Err(error.into())
+        Err(self.refused(error.after(before)))
+    }
+
+    /// The same of what they were `translated` to. If a search cannot be shown, all of them are written before the error.
+    fn answered(
+        &mut self,
+        before: usize,
+        lines: &[String],
+        translated: &[Translated],
+    ) -> Result<Vec<Answer>, Failure> {
+        let answers = self.writer.answers(before, lines, translated)?;
+        if !self.writer.kept.shows_search() {
+            return Ok(answers);
+        }
+        let mut refused = None;
+        for (line, number) in lines.iter().zip(before + 1..) {
+            match self.search(line, number) {
+                Ok(generation) => self.writer.kept.searched(number, generation),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        match refused {
+            None => Ok(answers),
+            Some(error) => {
+                self.write(lines, answers)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Why a line was refused, whose number counts all lines.
+    fn refused(&self, source: LineError) -> Failure {
+        let (name, source) = (self.name.clone(), Box::new(source));
+        CommandError::Line { name, source }.into()
     }
 
     /// Writes the pictures, and prints warnings about the whole input.

@@ -447,6 +447,21 @@ fn what_cannot_be_compared() {
         assert!(!Path::new(&out).join("att").exists());
     }
     assert_eq!(fs::read_to_string(&att).unwrap(), RECIPE);
+    // Nor where it would take the place of a text that a recipe reads.
+    let [source, target] = ["source", "target"].map(|name| file(folder.path(), name, "a b\nb a\n"));
+    let of_files = ["rnnsearch", "seq2seq"].map(|kind| {
+        let recipe = format!(
+            "[model]\nkind = \"{kind}\"\n[data]\ntrain_source = {source:?}\ntrain_target = {target:?}\n\
+             valid_source = {source:?}\nvalid_target = {target:?}\n[training]\nsteps = 1\n"
+        );
+        file(folder.path(), &format!("{kind}.toml"), recipe)
+    });
+    for drawing in ["--svg", "--png", "--html"] {
+        let refusal = stderr(&compare(&of_files, &out, "1s", &[drawing, &target]).code(2));
+        let parts = [target.as_str(), "would be lost"];
+        assert!(parts.iter().all(|part| refusal.contains(part)), "{refusal}");
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "a b\nb a\n");
     refused_command(
         regard().args([
             "compare",

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use regard_trace::{AttentionMap, Kind, Token, Tokens, Trace};
+use regard_trace::{AttentionMap, Axis, Image, Kind, Token, Tokens, Trace};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::{inside, refused, run, snapshot, stderr, stdout, text, trained};
+use crate::{inside, refused, regard, run, snapshot, stderr, stdout, text, trained};
 
 /// Two layers of two heads over `<s> a b a`, and a cross map that leaves a word out.
 fn traces() -> Vec<Trace> {
@@ -141,6 +141,50 @@ fn rollout_and_flow_are_pictures_too() {
         2,
         ["--rollout", "regard view"],
     );
+}
+
+#[test]
+fn a_rollout_over_an_image_is_drawn_by_cell_too() {
+    let folder = tempdir().unwrap();
+    let cells = Axis::Image {
+        prefix: Tokens::default(),
+        rows: 2,
+        columns: 2,
+    };
+    let layer = |number| {
+        let weights = [0.7, 0.1, 0.1, 0.1].repeat(4);
+        let (queries, keys) = (cells.clone(), cells.clone());
+        let map = AttentionMap::new(Kind::SelfAttention, queries, keys, 1, weights);
+        map.unwrap().at_layer(number)
+    };
+    let image = Image::new(4, 4, 3, vec![127; 48]).unwrap();
+    let trace = Trace::new("vit", "", "cat").with_image(image);
+    let trace = trace.with_map(layer(0)).with_map(layer(1));
+    let (path, file) = inside(folder.path(), "image.safetensors");
+    regard_trace::write(&path, &[trace]).unwrap();
+    let drawn = |name: &str, more: &[&str]| {
+        let (path, svg) = inside(folder.path(), name);
+        let rollout = ["inspect", &file, "--rollout", "--svg", &svg];
+        regard().args(rollout).args(more).assert().success();
+        std::fs::read_to_string(path).unwrap()
+    };
+    let smooth = drawn("smooth.svg", &[]);
+    assert!(smooth.contains("<image"), "{smooth}");
+    assert_ne!(drawn("cells.svg", &["--by-cell"]), smooth);
+    let by_cell = ["inspect", &file, "--rollout", "--by-cell"];
+    refused(by_cell, 2, ["add one of them"]);
+    let words = written(folder.path());
+    let (_, svg) = inside(folder.path(), "words.svg");
+    let by_cell = [
+        "inspect",
+        &words,
+        "--index=1",
+        "--rollout",
+        "--by-cell",
+        "--svg",
+        &svg,
+    ];
+    refused(by_cell, 2, ["--by-cell is for maps over an image"]);
 }
 
 #[test]

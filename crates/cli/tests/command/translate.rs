@@ -309,6 +309,50 @@ fn a_search_needs_room_in_the_model() {
     run(["translate", "--model", &model, "--quiet", &long]).success();
 }
 
+/// Where the weights of a line do not fit in memory, the lines before it are kept, and the error names it.
+#[test]
+fn the_weights_of_a_line_have_a_bound() {
+    let folder = tempdir().unwrap();
+    let recipe = r#"
+        [model]
+        kind = "transformer"
+        d_model = 8
+        heads = 4
+        feed_forward = 8
+        encoder_layers = 2
+        decoder_layers = 1
+    "#;
+    let model = trained_once(folder.path(), recipe);
+    let lines = format!("a b\n{}\nc d\n", "a b c d ".repeat(500));
+    let input = file(folder.path(), "in.txt", lines);
+    let [(traces, trace), (page, html)] =
+        ["look.trace", "look.html"].map(|name| inside(folder.path(), name));
+    let translate = |more: &[&str]| {
+        let mut command = regard();
+        command.args(["translate", "--model", &model, "--input", &input, "--quiet"]);
+        command.args(["--beam=10", "--n-best=10", "--max-length=2"]);
+        command.args(["--max-source-tokens=2000"]).args(more);
+        command
+    };
+    let done = translate(&["--trace", &trace, "--html", &html])
+        .assert()
+        .code(1);
+    let told = stderr(&done);
+    for part in ["in.txt: line 2: ", "at most 240000000 are kept"] {
+        assert!(told.contains(part), "{told}");
+    }
+    let written = stdout(&done);
+    assert_eq!(written.lines().count(), 10, "{written}");
+    assert!(written.lines().all(|line| line.starts_with("1 ||| ")));
+    assert_eq!(regard_trace::read(traces).unwrap().len(), 10);
+    // Each hypothesis has the tree beside it.
+    let page = fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches(r#""generation":{"#).count(), 10);
+    // Without a picture nothing is kept.
+    let written = stdout(&translate(&[]).assert().success());
+    assert_eq!(written.lines().count(), 30, "{written}");
+}
+
 #[test]
 fn translations_do_not_take_the_place_of_their_source() {
     let folder = tempdir().unwrap();

@@ -30,6 +30,20 @@ pub struct SearchTree {
     pub leaves: Vec<usize>,
 }
 
+impl SearchTree {
+    /// The tokens of the text that ends with proposal `last`; none without one.
+    ///
+    /// # Panics
+    /// If there is no such proposal.
+    pub fn text(&self, last: Option<usize>) -> Vec<u32> {
+        let before = |one: &&Proposal| one.parent.map(|parent| &self.proposals[parent]);
+        let path = std::iter::successors(last.map(|last| &self.proposals[last]), before);
+        let mut tokens: Vec<u32> = path.map(|one| one.token).collect();
+        tokens.reverse();
+        tokens
+    }
+}
+
 /// A stepper that keeps its scores: `steps · rows · vocabulary` numbers, until it is dropped.
 pub struct Recorder<S> {
     stepper: S,

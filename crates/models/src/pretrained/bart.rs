@@ -81,11 +81,25 @@ fn seq2seq(folder: &Folder, marian: bool) -> Result<Seq2SeqSource, PretrainedErr
     let names = if marian { MARIAN } else { BART };
     let joined = !marian || config.flag_or("share_encoder_decoder_embeddings", true)?;
     let tied = config.flag_or("tie_word_embeddings", true)?;
-    let [read, written] = ["encoder.embed_tokens", "decoder.embed_tokens"];
+    let [read, written, head] = ["encoder.embed_tokens", "decoder.embed_tokens", "lm_head"];
     // Untied files of transformers 5 have `shared` too, which that library does not use; former ones have it alone.
     let own = !joined || !tied && folder.find(&format!("{read}.weight"), &names).is_some();
-    let written = if own { written } else { "shared" };
-    let (written, output) = folder.shared([written, "lm_head"], tied, &names)?;
+    let [read, written, head] = match (own, tied) {
+        (true, _) => {
+            let (table, output) = folder.shared([written, head], tied, &names)?;
+            [read, table, output.unwrap_or(table)]
+        }
+        (false, false) => ["shared", "shared", head],
+        // Each may differ all the same. In the order of transformers, in which the first that is there stands for a missing `shared`.
+        (false, true) => {
+            let (mut table, mut differing) = ("shared", [None; 3]);
+            for (other, name) in differing.iter_mut().zip([head, written, read]) {
+                (table, *other) = folder.shared([table, name], tied, &names)?;
+            }
+            let [head, written, read] = differing.map(|other| other.unwrap_or(table));
+            [read, written, head]
+        }
+    };
     let vocabulary = config.size("vocab_size")?;
     let classes = match joined {
         true => vocabulary,
@@ -97,16 +111,16 @@ fn seq2seq(folder: &Folder, marian: bool) -> Result<Seq2SeqSource, PretrainedErr
         None => matrix,
     };
     let tokens = Matrix::table(written, [classes, model]);
-    let (tokens, output) = match output {
-        None => (biased(tokens), None),
-        Some(name) => {
-            let output = Matrix::linear(name, [model, classes], false);
+    let (tokens, output) = match head == written {
+        true => (biased(tokens), None),
+        false => {
+            let output = Matrix::linear(head, [model, classes], false);
             (tokens, Some(biased(output)))
         }
     };
-    let of_encoder = match own {
-        true => Matrix::table(read, [vocabulary, model]),
-        false => tokens.clone(),
+    let of_encoder = match read == written {
+        true => tokens.clone(),
+        false => Matrix::table(read, [vocabulary, model]),
     };
     Ok(Seq2SeqSource {
         embedding: common.embedding("encoder", of_encoder),

@@ -12,6 +12,7 @@ use regard_kernels::{MAX_DIM, stack::Activation};
 use regard_nn::weights::Arrays;
 
 use super::{
+    config::Config,
     copies::Copies,
     error::PretrainedError,
     families::activation,
@@ -41,7 +42,7 @@ pub struct DetectorModel {
     /// Sizes and choices.
     pub config: DetrConfig,
     /// Images and number of classes. Images are at most so large; a model whose preparation is
-    /// [`Within`](super::Resizing::Within) reads them in their own shape.
+    /// [`Within`](super::Resizing::Within) or [`Inside`](super::Resizing::Inside) reads them in their own shape.
     pub sizes: DetectorSizes,
     /// The names of the classes.
     pub labels: Vec<String>,
@@ -72,27 +73,30 @@ impl DetectorModel {
         let (preparation, size) = ImagePreparation::of_detector(folder, &processor, channels)?;
         let labels = config.labels()?;
         let (network, library, dilation) = backbone(folder)?;
-        let d = config.size_or("d_model", 256)?;
+        let model = stated(config, "d_model");
+        let d = config.size_or(model, 256)?;
         if !d.is_multiple_of(4) {
-            return Err(config.refuse("d_model", "a multiple of 4"));
+            return Err(config.refuse(model, "a multiple of 4"));
         }
         let [encoder, decoder] = ["encoder", "decoder"].map(|side| -> Result<_, PretrainedError> {
             let [layers, heads, inner] =
                 ["layers", "attention_heads", "ffn_dim"].map(|end| format!("{side}_{end}"));
-            let count = config.size_or(&layers, 6)?;
-            expect_layers(folder, config, &layers, count)?;
-            let found = config.size_or(&heads, 8)?;
+            let [layers, heads] = [&layers, &heads].map(|key| stated(config, key));
+            let count = config.size_or(layers, 6)?;
+            expect_layers(folder, config, layers, count)?;
+            let found = config.size_or(heads, 8)?;
             if !d.is_multiple_of(found) || d / found > MAX_DIM {
                 let expected =
-                    format!("a divisor of d_model ({d}), with heads of at most {MAX_DIM} features");
-                return Err(config.refuse(&heads, expected));
+                    format!("a divisor of {model} ({d}), with heads of at most {MAX_DIM} features");
+                return Err(config.refuse(heads, expected));
             }
             Ok([count, found, config.size_or(&inner, 2048)?])
         });
         let ([encoder_layers, heads, inner], [decoder_layers, decoder_heads, decoder_inner]) =
             (encoder?, decoder?);
         if decoder_heads != heads {
-            let expected = format!("as many as encoder_attention_heads ({heads})");
+            let of_encoder = stated(config, "encoder_attention_heads");
+            let expected = format!("as many as {of_encoder} ({heads})");
             return Err(config.refuse("decoder_attention_heads", expected));
         }
         if decoder_inner != inner {
@@ -175,6 +179,18 @@ impl DetectorModel {
             preparation,
         })
     }
+}
+
+/// The key by which a configuration states what is usually called `key`: where it has the other name that transformers knows
+/// (`attribute_map`), by that, even beside the usual one.
+fn stated<'a>(config: &Config, key: &'a str) -> &'a str {
+    let other = match key {
+        "d_model" => "hidden_size",
+        "encoder_attention_heads" => "num_attention_heads",
+        "encoder_layers" => "num_hidden_layers",
+        _ => return key,
+    };
+    if config.has(other) { other } else { key }
 }
 
 /// What weight and bias of a norm in a Transformer are called here.

@@ -208,7 +208,7 @@ impl Folder {
         })
     }
 
-    /// The weights of a model, checked before any is read: `expected` are its names and shapes.
+    /// The weights of a model, checked before any is read: `expected` are its names and shapes. One that is used twice may be named twice.
     ///
     /// # Errors
     /// [`WeightsError::Different`] with every weight that is missing, left over or of another shape.
@@ -227,21 +227,22 @@ impl Folder {
                 ));
             }
         }
-        let mut weights = HashMap::new();
+        let mut weights: HashMap<String, &str> = HashMap::new();
         for (name, expected) in expected {
-            match found.remove(&names.plain(&name)) {
+            let first = found.remove(&names.plain(&name));
+            match first.or_else(|| weights.get(&name).copied()) {
                 None => differences.push(Difference::Missing {
                     name: names.missing(&name, &self.tensors),
                     shape: expected,
                 }),
-                Some(stored) if self.tensors[stored].shape != expected => {
-                    differences.push(Difference::Shape {
-                        name: stored.to_owned(),
-                        expected,
-                        found: self.tensors[stored].shape.clone(),
-                    });
-                }
                 Some(stored) => {
+                    if self.tensors[stored].shape != expected {
+                        differences.push(Difference::Shape {
+                            name: stored.to_owned(),
+                            expected,
+                            found: self.tensors[stored].shape.clone(),
+                        });
+                    }
                     weights.insert(name, stored);
                 }
             }

@@ -29,7 +29,23 @@ const PREFIX: &str = "hf:";
 /// # Errors
 /// [`PretrainedError::NotFound`] with the nearest name of the cache; [`PretrainedError::Download`].
 pub fn resolve(model: &str) -> Result<PathBuf, PretrainedError> {
-    Hub::from_env().resolve(model, |_, _, _| ())
+    Hub::from_env().resolve(model, |_| ())
+}
+
+/// What is told of a download while it is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HubProgress<'a> {
+    /// Another process downloads the model, which is waited for: told once.
+    Waiting,
+    /// A part of a file has come.
+    Part {
+        /// The name of the file.
+        file: &'a str,
+        /// The bytes so far.
+        done: u64,
+        /// The bytes in all.
+        total: u64,
+    },
 }
 
 /// The Hugging Face hub and its local cache.
@@ -112,15 +128,14 @@ impl Hub {
         Self { patience, ..self }
     }
 
-    /// As [`resolve`], with this cache and server. `progress` is told of a download: the file, the bytes so far and in all; and once, of 0
-    /// bytes, that another process downloads the model, which is waited for.
+    /// As [`resolve`], with this cache and server. `progress` is told of a download.
     ///
     /// # Errors
     /// As [`resolve`]'s.
     pub fn resolve(
         &self,
         model: &str,
-        mut progress: impl FnMut(&str, u64, u64),
+        mut progress: impl FnMut(HubProgress<'_>),
     ) -> Result<PathBuf, PretrainedError> {
         if let Some(name) = model.strip_prefix(PREFIX) {
             let Some(name) = Name::new(name) else {
@@ -191,7 +206,7 @@ impl Hub {
     fn download(
         &self,
         name: Name<'_>,
-        _: &mut dyn FnMut(&str, u64, u64),
+        _: &mut dyn FnMut(HubProgress<'_>),
     ) -> Result<PathBuf, PretrainedError> {
         let _ = self.offline;
         self.cached(name).ok_or_else(|| {

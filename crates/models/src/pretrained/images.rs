@@ -74,6 +74,8 @@ pub enum Resizing {
         /// The most that the longer one has.
         longer: usize,
     },
+    /// It is made as large as it can be within this height and width, in its shape.
+    Inside([usize; 2]),
 }
 
 /// Whether a folder has a classifier of images.
@@ -237,7 +239,9 @@ impl ImagePreparation {
             false => None,
             true => match Side::of(config, "crop_size", true, class.crop)? {
                 Side::Both(size) => Some(size),
-                Side::Shorter(..) => return Err(config.refuse("crop_size", "height and width")),
+                Side::Shorter(..) | Side::Most(_) => {
+                    return Err(config.refuse("crop_size", "height and width"));
+                }
             },
         };
         if crop.is_some() {
@@ -254,7 +258,7 @@ impl ImagePreparation {
             (Side::Both(_), Some(_), _) => {
                 return Err(config.refuse("size", "shortest_edge, for this class"));
             }
-            (Side::Shorter(_, Some(_)), None, _) => {
+            (Side::Most(_), ..) | (Side::Shorter(_, Some(_)), None, _) => {
                 let expected = "height and width, or shortest_edge alone";
                 return Err(config.refuse("size", expected));
             }
@@ -290,6 +294,7 @@ impl ImagePreparation {
         expect_resizing(config)?;
         let (resizing, size) = match Side::of(config, "size", class.square, Some(class.size))? {
             Side::Both(size) => (Resizing::Stretch(size), size),
+            Side::Most(size) => (Resizing::Inside(size), size),
             Side::Shorter(shorter, longer) => {
                 let longer = match (longer, config.value("size")) {
                     (Some(longer), _) => longer,
@@ -400,6 +405,8 @@ enum Side {
     Shorter(usize, Option<usize>),
     /// Height and width.
     Both([usize; 2]),
+    /// The most that height and width have.
+    Most([usize; 2]),
 }
 
 impl Side {
@@ -438,14 +445,17 @@ impl Side {
                 let size = [section.size("height")?, section.size("width")?];
                 Ok(Self::Both(size))
             }
+            ["max_height", "max_width"] => {
+                let most = [section.size("max_height")?, section.size("max_width")?];
+                Ok(Self::Most(most))
+            }
             ["shortest_edge"] => Ok(Self::Shorter(section.size("shortest_edge")?, None)),
             ["longest_edge", "shortest_edge"] => {
                 let shorter = section.size("shortest_edge")?;
                 Ok(Self::Shorter(shorter, Some(section.size("longest_edge")?)))
             }
             _ => {
-                let expected =
-                    "height and width, or shortest_edge (of a detector with longest_edge)";
+                let expected = "height and width, or shortest_edge (of a detector with longest_edge, or max_height and max_width)";
                 Err(config.refuse(key, expected))
             }
         }

@@ -72,7 +72,7 @@ pub use error::PretrainedError;
 pub use families::{FAMILIES, Family, Make, of as family};
 pub use folder::{Folder, Names, Stored, StoredTensor, Weights};
 pub use gradient::EncoderOutput;
-pub use hub::{Hub, resolve};
+pub use hub::{Hub, HubProgress, resolve};
 pub use images::{ImageModel, ImagePreparation, Resizing, holds_images};
 pub use language_model::{InputError, LanguageModel, LanguageModelSource, Reading};
 pub use look::{Look, LookedAt};

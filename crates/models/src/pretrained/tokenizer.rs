@@ -535,14 +535,22 @@ impl Tokenizer {
         context: &[u32],
         skip_special: bool,
     ) -> Result<Stream<'_>, PretrainedError> {
-        // Enough for the text of the next token to be that of the whole.
-        const LONGEST: usize = 32;
-        let mut stream = self.library.stream(skip_special);
-        for &id in &context[context.len().saturating_sub(LONGEST)..] {
-            let added = stream.push(id);
-            added.map_err(|error| damaged(&self.path, error))?;
-        }
-        Ok(stream)
+        let stream = self.library.stream_after(context, skip_special);
+        stream.map_err(|error| damaged(&self.path, error))
+    }
+
+    /// The text that each of `tokens` adds if it follows `context`: alone, many a decoder would take its space away. One that adds no
+    /// text, such as a part of a character, is called by its name in the vocabulary.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode)'s.
+    pub fn following(
+        &self,
+        context: &[u32],
+        tokens: &[u32],
+    ) -> Result<Vec<String>, PretrainedError> {
+        let texts = self.library.following(context, tokens);
+        texts.map_err(|error| damaged(&self.path, error))
     }
 
     /// One [`Piece`] for each of `ids`, for the axes of a picture.

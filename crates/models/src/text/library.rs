@@ -185,6 +185,41 @@ impl Library {
         }
     }
 
+    /// The same of what follows `context`, whose text is not given again.
+    ///
+    /// # Errors
+    /// [`LibraryError::Failed`].
+    pub fn stream_after(
+        &self,
+        context: &[u32],
+        skip_special: bool,
+    ) -> Result<Stream<'_>, LibraryError> {
+        // Enough for the text of the next token to be that of the whole.
+        const LONGEST: usize = 32;
+        let mut stream = self.stream(skip_special);
+        for &id in &context[context.len().saturating_sub(LONGEST)..] {
+            stream.push(id)?;
+        }
+        Ok(stream)
+    }
+
+    /// The text that each of `tokens` adds if it follows `context`: alone, many a decoder would take its space away. One that adds no
+    /// text, such as a part of a character, is called by its name.
+    ///
+    /// # Errors
+    /// [`LibraryError::Failed`].
+    pub fn following(&self, context: &[u32], tokens: &[u32]) -> Result<Vec<String>, LibraryError> {
+        let stream = self.stream_after(context, false)?;
+        let texts = tokens.iter().map(|&id| {
+            let text = stream.clone().push(id)?;
+            Ok(match text.is_empty() {
+                true => self.token(id).unwrap_or_default(),
+                false => text,
+            })
+        });
+        texts.collect()
+    }
+
     /// The text that each of `ids` adds to the text of those before it, special tokens left out and spaces as they are. A character
     /// whose bytes are spread over several tokens belongs to the first of them.
     ///

@@ -113,6 +113,9 @@ fn preprocessors_are_read_in_all_their_forms() {
         let found = prepared(preprocessor).preparation.resizing;
         assert_eq!(found, resizing, "{preprocessor}");
     }
+    let found = prepared(r#"{"size": {"max_height": 64, "max_width": 80}}"#);
+    assert_eq!(found.preparation.resizing, Resizing::Inside([64, 80]));
+    assert_eq!(found.sizes.size, [64, 80]);
     let found = prepared(r#"{"size": [64, 80]}"#).preparation.resizing;
     assert_eq!(found, Resizing::Stretch([64, 80]));
     // What `DetrImageProcessor` does without being told.
@@ -142,6 +145,34 @@ fn dilation_is_that_of_the_backbone_s_own_section() {
         fs::write(&path, changed).unwrap();
         let found = DetectorModel::open(&Folder::open(copy.path()).unwrap()).unwrap();
         assert_eq!(found.config.backbone.dilation, dilation, "{stride}");
+    }
+}
+
+/// As `attribute_map` of `DetrConfig` has them (transformers 5.24): they go before the usual names.
+#[test]
+fn sizes_may_have_their_other_names() {
+    for (from, to) in [
+        ("\"d_model\": 16", "\"hidden_size\": 16"),
+        ("\"d_model\": 16", "\"d_model\": 8, \"hidden_size\": 16"),
+        (
+            "\"encoder_attention_heads\": 2",
+            "\"num_attention_heads\": 2",
+        ),
+        (
+            "\"encoder_layers\": 2",
+            "\"encoder_layers\": 1, \"num_hidden_layers\": 2",
+        ),
+        ("\"d_model\": 16", "\"d_model\": 16, \"hidden_size\": null"),
+    ] {
+        let copy = copied("detr");
+        let path = copy.path().join("config.json");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from}: {text}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+        let found = DetectorModel::open(&Folder::open(copy.path()).unwrap());
+        let config = found.unwrap_or_else(|error| panic!("{to}: {error}")).config;
+        let sizes = [config.d_model, config.heads, config.encoder_layers];
+        assert_eq!(sizes, [16, 2, 2], "{to}");
     }
 }
 
@@ -176,6 +207,12 @@ fn wrong_folders_are_refused_by_key() {
             "\"d_model\": 16",
             "\"d_model\": 18",
             "d_model: found 18; expected a multiple of 4",
+        ),
+        (
+            "detr",
+            "\"d_model\": 16",
+            "\"hidden_size\": 18",
+            "hidden_size: found 18; expected a multiple of 4",
         ),
         (
             "detr",
@@ -366,7 +403,7 @@ fn wrong_folders_are_refused_by_key() {
             "detr",
             "\"shortest_edge\": 64",
             "\"shortest_edge\": null",
-            "expected height and width, or shortest_edge (of a detector with longest_edge)",
+            "expected height and width, or shortest_edge (of a detector with longest_edge, or max_height and max_width)",
         ),
         (
             "detr-timm",
@@ -377,8 +414,8 @@ fn wrong_folders_are_refused_by_key() {
         (
             "detr-timm",
             "\"size\": 64",
-            "\"size\": {\"max_height\": 64, \"max_width\": 80}",
-            "size: found {\"max_height\":64,\"max_width\":80}; expected height and width",
+            "\"size\": {\"max_height\": 64, \"width\": 80}",
+            "size: found {\"max_height\":64,\"width\":80}; expected height and width",
         ),
         (
             "detr-timm",

@@ -245,7 +245,7 @@ fn what_a_preprocessor_leaves_out_is_as_its_class_has_it() {
         ),
         (
             json!({"image_processor_type": "CLIPImageProcessor", "size": {"max_height": 32, "max_width": 40}}),
-            "expected height and width, or shortest_edge (",
+            "expected height and width, or shortest_edge alone",
         ),
         (
             json!({"image_processor_type": "CLIPImageProcessor", "use_square_size": true}),

@@ -7,7 +7,7 @@ use regard_models::{
     generate::{BeamConfig, Prompt, SampleConfig, sample},
     pretrained::{Folder, LanguageModel, Look, Seq2SeqModel, WritingRules},
 };
-use safetensors::SafeTensors;
+use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 
 use super::{Golden, Weights, close, copied, open, real};
@@ -457,6 +457,67 @@ fn copies_of_tables_are_left_alone() {
             model.begin(&encoded, Kind::F32).logits(&[2, 8, 9]).unwrap()
         };
         assert_eq!(logits(&found), logits(&usual), "{case}");
+    }
+}
+
+/// Where tied tables differ, or `shared` is left out, transformers 5.24 reads each as `expected` says.
+#[test]
+fn tied_tables_that_differ_are_read_each() {
+    let bytes = std::fs::read(copied("bart").path().join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let table = file.tensor("model.shared.weight").unwrap();
+    // Tables of the same rows in another order.
+    let turned = |rows: usize| {
+        let mut data = table.data().to_vec();
+        data.rotate_left(rows * 4 * table.shape()[1]);
+        data
+    };
+    let names = [
+        "model.encoder.embed_tokens",
+        "model.decoder.embed_tokens",
+        "lm_head",
+    ];
+    let [shared, encoder, decoder, head] = [0, 1, 2, 3].map(turned);
+    let logits = |tied: bool, tables: &[(&str, &Vec<u8>)]| {
+        let copy = copied("bart");
+        let path = copy.path().join("config.json");
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        config["tie_word_embeddings"] = tied.into();
+        std::fs::write(path, config.to_string()).unwrap();
+        let mut tensors = file.tensors();
+        tensors.retain(|(name, _)| name != "model.shared.weight");
+        tensors.extend(tables.iter().map(|(name, data)| {
+            let view = TensorView::new(table.dtype(), table.shape().to_vec(), data);
+            (format!("{name}.weight"), view.unwrap())
+        }));
+        let bytes = safetensors::serialize(tensors, None).unwrap();
+        std::fs::write(copy.path().join("model.safetensors"), bytes).unwrap();
+        let model = Seq2SeqModel::open(&Folder::open(copy.path()).unwrap(), None).unwrap();
+        let encoded = model.encode(&[&[5, 6, 7]], None).unwrap();
+        model.begin(&encoded, Kind::F32).logits(&[2, 8, 9]).unwrap()
+    };
+    let [of_encoder, of_decoder, of_head] = names;
+    let common = ("model.shared", &shared);
+    let own = [
+        (of_encoder, &encoder),
+        (of_decoder, &decoder),
+        (of_head, &head),
+    ];
+    for (tables, expected) in [
+        (vec![common], [&shared; 3]),
+        (vec![common, own[0]], [&encoder, &shared, &shared]),
+        (vec![common, own[1]], [&shared, &decoder, &shared]),
+        (vec![common, own[2]], [&shared, &shared, &head]),
+        (
+            vec![common, own[0], own[1], own[2]],
+            [&encoder, &decoder, &head],
+        ),
+        (vec![own[0], own[1]], [&encoder, &decoder, &decoder]),
+        (vec![own[0]], [&encoder; 3]),
+    ] {
+        let untied: Vec<(&str, &Vec<u8>)> = names.into_iter().zip(expected).collect();
+        let given: Vec<&str> = tables.iter().map(|(name, _)| *name).collect();
+        assert_eq!(logits(true, &tables), logits(false, &untied), "{given:?}");
     }
 }
 

@@ -79,8 +79,10 @@ fn the_tree_of_a_beam_has_its_hypotheses() {
     for ((&leaf, text), one) in tree.leaves.iter().zip(&texts).zip(&found[0]) {
         let (tokens, sum) = path(&tree, leaf);
         assert_eq!(&tokens, text);
+        assert_eq!(&tree.text(Some(leaf)), text);
         assert!((sum - one.log_probability).abs() < 1e-5);
     }
+    assert!(tree.text(None).is_empty());
     // Every step lists its two likeliest tokens, and parents come before children.
     for (place, proposal) in tree.proposals.iter().enumerate() {
         assert!(proposal.parent.is_none_or(|parent| parent < place));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use regard_models::pretrained::{Folder, Hub, PretrainedError, Tokenizer};
+use regard_models::pretrained::{Folder, Hub, HubProgress, PretrainedError, Tokenizer};
 use serde_json::json;
 
 use crate::common::{Files, byte_level_document, safetensors, write_shards};
@@ -146,7 +146,7 @@ fn a_silent_server_is_given_up() {
     let hub = Hub::new(cache.path())
         .with_endpoint(format!("http://{}", silent.local_addr().unwrap()))
         .with_patience(Duration::from_millis(200));
-    let error = hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap_err();
+    let error = hub.resolve("hf:org/tiny", |_| ()).unwrap_err();
     assert!(matches!(error, PretrainedError::Download { .. }));
     let error = error.to_string();
     assert!(
@@ -157,7 +157,7 @@ fn a_silent_server_is_given_up() {
     let snapshot = cache.path().join("models--org--tiny/snapshots/main");
     fs::create_dir_all(&snapshot).unwrap();
     fs::write(snapshot.join("config.json"), "{}").unwrap();
-    assert_eq!(hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap(), snapshot);
+    assert_eq!(hub.resolve("hf:org/tiny", |_| ()).unwrap(), snapshot);
 }
 
 #[test]
@@ -168,7 +168,10 @@ fn a_model_is_downloaded_once_and_found_without_a_network() {
     let cache = Files::new();
     let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
     let mut told: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    let folder = hub.resolve("hf:org/tiny", |file, done, total| {
+    let folder = hub.resolve("hf:org/tiny", |progress| {
+        let HubProgress::Part { file, done, total } = progress else {
+            unreachable!("no other process downloads it");
+        };
         told.insert(file.to_owned(), (done, total));
     });
     let folder = folder.unwrap();
@@ -191,23 +194,18 @@ fn a_model_is_downloaded_once_and_found_without_a_network() {
     assert_eq!(Tokenizer::open(&folder).unwrap().size(), 268);
     // Again: nothing is downloaded.
     assert_eq!(
-        hub.resolve("hf:org/tiny", |_, _, _| unreachable!())
-            .unwrap(),
+        hub.resolve("hf:org/tiny", |_| unreachable!()).unwrap(),
         folder
     );
     assert!(server.asked().is_empty());
     // What is missing is downloaded again.
     fs::remove_file(folder.join("b.safetensors")).unwrap();
-    hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap();
+    hub.resolve("hf:org/tiny", |_| ()).unwrap();
     assert_eq!(server.asked(), ["b.safetensors"]);
     // Without the prefix, and without a server.
     for model in ["org/tiny", "org/tiny@c0ffee", "hf:org/tiny"] {
         let alone = Hub::new(cache.path()).with_endpoint("http://127.0.0.1:1");
-        assert_eq!(
-            alone.resolve(model, |_, _, _| ()).unwrap(),
-            folder,
-            "{model}"
-        );
+        assert_eq!(alone.resolve(model, |_| ()).unwrap(), folder, "{model}");
     }
 }
 
@@ -228,17 +226,20 @@ fn one_at_a_time_downloads_a_model() {
         let both = [sender.clone(), sender].map(|sender| {
             let hub = &hub;
             scope.spawn(move || {
-                let tell = |file: &str, done, total| {
-                    sender.send((file.to_owned(), done, total)).unwrap();
+                let tell = |progress: HubProgress<'_>| {
+                    let file = match progress {
+                        HubProgress::Waiting => None,
+                        HubProgress::Part { file, .. } => Some(file.to_owned()),
+                    };
+                    sender.send(file).unwrap();
                 };
                 let found = hub.resolve("hf:org/tiny", tell);
                 found.map_err(|error| error.to_string())
             })
         });
         for _ in 0..2 {
-            let (waiting, done, total) = told.recv_timeout(Duration::from_secs(60)).unwrap();
-            assert_eq!(waiting, "another process downloads it");
-            assert_eq!((done, total), (0, 0));
+            let first = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(first, None, "waiting");
         }
         assert!(server.asked().is_empty());
         drop(other);
@@ -255,7 +256,7 @@ fn one_at_a_time_downloads_a_model() {
         "b.safetensors",
     ];
     assert_eq!(server.asked(), needed);
-    let mut files = told.iter().map(|(file, ..)| file);
+    let mut files = told.iter().map(|file| file.expect("told once"));
     assert!(files.all(|file| needed.contains(&&*file)));
 }
 
@@ -268,7 +269,7 @@ fn a_cache_that_cannot_be_written_is_read() {
     let cache = Files::new();
     let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
     let resolve = || {
-        let found = hub.resolve("hf:org/tiny", |_, _, _| ());
+        let found = hub.resolve("hf:org/tiny", |_| ());
         found.map_err(|error| error.to_string())
     };
     // In the place of a folder, so that nobody can make one there.
@@ -334,7 +335,7 @@ fn what_stands_beside_a_model_is_downloaded() {
     let cache = Files::new();
     let resolve = |endpoint: &str| {
         let hub = Hub::new(cache.path()).with_endpoint(endpoint);
-        hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap()
+        hub.resolve("hf:org/tiny", |_| ()).unwrap()
     };
     let folder = resolve(&server.endpoint);
     assert_eq!(server.asked(), needed);
@@ -359,7 +360,7 @@ fn what_stands_beside_a_model_is_downloaded() {
     let server = Server::new(files);
     let cache = Files::new();
     let hub = Hub::new(cache.path()).with_endpoint(&server.endpoint);
-    hub.resolve("hf:org/tiny", |_, _, _| ()).unwrap();
+    hub.resolve("hf:org/tiny", |_| ()).unwrap();
     let asked = server.asked();
     let of_pieces = |name: &String| name.ends_with(".spm") || name.ends_with("vocab.json");
     assert!(!asked.iter().any(of_pieces), "{asked:?}");
@@ -370,7 +371,7 @@ fn what_cannot_be_downloaded_says_why_and_what_to_do() {
     let cache = Files::new();
     let failed = |endpoint: &str, model: &str| {
         let hub = Hub::new(cache.path()).with_endpoint(endpoint);
-        let error = hub.resolve(model, |_, _, _| ()).unwrap_err();
+        let error = hub.resolve(model, |_| ()).unwrap_err();
         assert!(matches!(error, PretrainedError::Download { .. }), "{error}");
         error.to_string()
     };
@@ -429,10 +430,10 @@ fn names_are_looked_for_in_the_cache() {
     snapshot("models--gpt2", "abc\n", "abc");
     snapshot("models--org--small", "../..", "abc");
     snapshot("models--org--empty", "other", "abc");
-    let found = hub.resolve("gpt2", |_, _, _| ()).unwrap();
+    let found = hub.resolve("gpt2", |_| ()).unwrap();
     assert_eq!(found, cache.path().join("models--gpt2/snapshots/abc"));
     let message = |model: &str| {
-        let error = hub.resolve(model, |_, _, _| ()).unwrap_err();
+        let error = hub.resolve(model, |_| ()).unwrap_err();
         assert!(matches!(error, PretrainedError::NotFound { .. }), "{error}");
         error.to_string()
     };
@@ -458,8 +459,7 @@ fn names_are_looked_for_in_the_cache() {
     assert!(message("/no/such/folder").contains("there is no such folder"));
     // A folder is itself, a file is none.
     assert_eq!(
-        hub.resolve(cache.path().to_str().unwrap(), |_, _, _| ())
-            .unwrap(),
+        hub.resolve(cache.path().to_str().unwrap(), |_| ()).unwrap(),
         cache.path()
     );
     cache.write("file", "");

@@ -421,6 +421,28 @@ fn damaged_merges_are_no_damaged_tokenizer_json() {
     );
 }
 
+#[test]
+fn tokens_are_told_as_they_follow_others() {
+    let tokenizer = of(&byte_fallback_document());
+    let ids = |tokens: &[&str]| -> Vec<u32> {
+        let ids = tokens.iter().map(|token| tokenizer.id(token));
+        ids.map(Option::unwrap).collect()
+    };
+    for (context, tokens, told) in [
+        (
+            &["▁man"][..],
+            &["▁the", "the", "<0xE9>", "</s>"][..],
+            &[" the", "the", "<0xE9>", "</s>"][..],
+        ),
+        (&[], &["▁the", "the"], &["the", "the"]),
+        (&["▁man", "<0xE9>"], &["<0xAA>"], &["<0xAA>"]),
+        (&["▁man", "<0xE9>", "<0xAA>"], &["<0x91>"], &["骑"]),
+    ] {
+        let found = tokenizer.following(&ids(context), &ids(tokens));
+        assert_eq!(found.unwrap(), told, "{context:?}");
+    }
+}
+
 /// The texts that a stream gives, one for each token, and the rest.
 fn streamed(tokenizer: &Tokenizer, context: &[u32], ids: &[u32]) -> Vec<String> {
     let mut stream = tokenizer.stream(context, true).unwrap();

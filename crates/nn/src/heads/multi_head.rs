@@ -231,8 +231,7 @@ impl MultiHead {
     /// # Errors
     /// As [`MultiHead::forward`]; if `x` is of another batch than the cache; if a mask needs a global position
     /// ([`Mask::global`]) that a rolling cache has dropped; if the attention goes on from query to query (monotonic, NTM addressing,
-    /// the Gaussian window) or depends on the number of all keys (local-p). The cache is then as it was, but for the error that no
-    /// kernel serves the call ([`Path::Fused`](crate::Path::Fused)), after which it holds the new tokens.
+    /// the Gaussian window) or depends on the number of all keys (local-p). The cache is then as it was.
     pub fn forward_cached(
         &self,
         x: Tensor<3>,
@@ -243,33 +242,39 @@ impl MultiHead {
         self.attention.check_cached()?;
         let first = cache.next_position();
         let queries = first..first + x.dims()[1];
+        let new = queries.len();
         call.first_query = first;
         call.first_key = first - cache.visible();
         self.check_before_append(&x, &call, cache)?;
-        let (query, source) = self.projection.all(x.clone(), &self.sizes);
-        let query = self.placed_query(query, first)?;
-        let source = self.placed_source(source, first)?;
-        let cached = cache.append(source.keys, source.values)?;
-        let positions = Positions {
-            keys: cached.first..queries.end,
-            queries,
-        };
         // A single new token sees all keys that the cache returns.
-        if positions.queries.len() > 1 {
+        if new > 1 {
             call = call.mask(Mask::causal());
             if let Some(window) = cache.window() {
                 call = call.mask(Mask::window(window)?);
             }
         }
+        let (query, source) = self.projection.all(x.clone(), &self.sizes);
+        let query = self.placed_query(query, first)?;
+        let source = self.placed_source(source, first)?;
+        let cached = cache.extend(source.keys, source.values)?;
+        let positions = Positions {
+            keys: cached.first..queries.end,
+            queries,
+        };
         let source = KeyValues {
             keys: cached.keys,
             values: cached.values,
         };
-        self.read(x, query, source, Some(positions), call)
+        let read = self.read(x, query, source, Some(positions), call);
+        match read.is_ok() {
+            true => cache.settle(),
+            false => cache.take_back(new),
+        }
+        read
     }
 
-    /// Checks `call` for the new tokens `x`, so that no error is found after they have been appended to `cache`; and that the masks
-    /// need no global position that it has dropped.
+    /// Checks `call` for the new tokens `x` before they are projected and appended to `cache`; and that the masks need no global position
+    /// that it has dropped.
     fn check_before_append(
         &self,
         x: &Tensor<3>,

@@ -1,7 +1,7 @@
 //! Bad configurations and bad input: every refusal names its field, what was found and what was expected.
 
 use crate::{
-    mechanisms::{all, drawn, init},
+    mechanisms::{all, close, drawn, init},
     support::{device, numbers},
 };
 use burn::tensor::DType;
@@ -555,6 +555,37 @@ fn of_a_cache_after_a_call_that_failed() {
         let error = step(&mut cache, call).unwrap_err().to_string();
         assert!(error.contains(field), "{error}");
         assert_eq!(step(&mut cache, plain()).unwrap(), expected, "{field}");
+    }
+
+    // That no kernel serves is found when keys and values are there.
+    let talking = init(&MultiHeadConfig {
+        talking_heads: true,
+        ..MultiHeadConfig::new(12, 4)
+    });
+    for window in [None, Some(1), Some(3)] {
+        for (past, new) in [(0, 1), (0, 40), (2, 1), (2, 40), (30, 1), (30, 5)] {
+            let mut cache = match window {
+                Some(window) => KeyValueCache::rolling(window).unwrap(),
+                None => KeyValueCache::growing(),
+            };
+            let x = |batch, name, length| drawn(name, [batch, length, 12], 1.0);
+            if past > 0 {
+                let before = x(2, "before", past);
+                talking.forward_cached(before, &mut cache, plain()).unwrap();
+            }
+            let mut spared = cache.clone();
+            let call = plain().path(Path::Fused);
+            let error = talking.forward_cached(x(2, "refused", new), &mut cache, call);
+            check([(error.unwrap_err(), "path", "Fused")]);
+            assert_eq!(cache.next_position(), past);
+            // An empty cache takes another batch, too.
+            let batch = if past == 0 { 3 } else { 2 };
+            let [found, expected] = [&mut cache, &mut spared].map(|cache| {
+                let read = talking.forward_cached(x(batch, "after", 4), cache, plain());
+                read.unwrap().output
+            });
+            assert!(close(&found, &expected), "{window:?} {past} {new}");
+        }
     }
 
     let stack = StackConfig::new(12, 4);

@@ -203,9 +203,9 @@ def _picture(image: Any) -> Any:
 
 def _opaque(image: Any, pil: Any) -> Any:
     """A PIL image as red, green and blue over white, as files are read; grey stays, and so does what has more than 8 bits."""
-    if image.mode in ("RGB", "L") or image.mode.startswith(("I", "F")):
+    if image.mode.startswith(("I", "F")):
         return image
     if "A" in image.getbands() or "transparency" in image.info:
         image = image.convert("RGBA")
         image = pil.alpha_composite(pil.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
+    return image if image.mode in ("RGB", "L") else image.convert("RGB")

@@ -605,11 +605,14 @@ def _problem_of(given: dict[str, Any], implementation: str) -> str:
         return f"its mask is a {type(mask).__name__}, no tensor: use attn_implementation='sdpa'"
     if given.get("sinks") is not None:
         return "it has a sink for each query"
-    if implementation.startswith("paged|"):
+    # Implementations that have pages of their own are named so; SDPA is told where they are.
+    if implementation.startswith("paged|") or given.get("read_index") is not None or given.get("block_table") is not None:
         return "its keys are in the pages of continuous batching"
     if "flash" in implementation:
         places = given.get("position_ids")
-        packed = mask is None and places is not None and places.ndim == 2 and places.shape[0] == 1 and bool((places.diff() < 0).any())
+        packed = mask is None and places is not None and places.ndim == 2 and places.shape[0] == 1
+        # A text begins at each position that is the least.
+        packed = packed and bool((places.diff() < 0).any() | ((places == places.min()).sum() > 1))
         if packed or given.get("cu_seq_lens_q") is not None or given.get("cu_seq_lens_k") is not None:
             return "its texts are packed into one: use attn_implementation='sdpa'"
     return ""

@@ -144,26 +144,32 @@ pub fn listed(settings: &Settings) -> usize {
     settings.beam.max(5)
 }
 
-/// The tree of a search with the texts of its tokens, and what was looked at for each of its texts.
+/// The tree of a search with the texts of its tokens, and what was looked at for each of its texts. `following` tells the texts of tokens
+/// as they read behind others.
 ///
 /// # Errors
-/// Those of `text`.
+/// Those of `following`.
 pub fn generation(
     tree: SearchTree,
     traces: Vec<Trace>,
-    text: impl Fn(u32) -> Result<String, String>,
+    following: impl Fn(&[u32], &[u32]) -> Result<Vec<String>, String>,
 ) -> Result<Generation, String> {
-    let proposals = tree.proposals.into_iter().map(|one| {
-        Ok(Proposed {
+    let mut proposals = vec![];
+    // Those that follow one token stand together.
+    for siblings in tree.proposals.chunk_by(|a, b| a.parent == b.parent) {
+        let context = tree.text(siblings[0].parent);
+        let tokens: Vec<u32> = siblings.iter().map(|one| one.token).collect();
+        let texts = following(&context, &tokens)?;
+        proposals.extend(siblings.iter().zip(texts).map(|(one, text)| Proposed {
             parent: one.parent,
-            text: text(one.token)?,
+            text,
             probability: one.log_probability.exp(),
             taken: one.taken,
-        })
-    });
+        }));
+    }
     let hypotheses = tree.leaves.into_iter().zip(traces);
     Ok(Generation {
-        proposals: proposals.collect::<Result<_, String>>()?,
+        proposals,
         hypotheses: hypotheses
             .map(|(leaf, trace)| Hypothesis { leaf, trace })
             .collect(),
@@ -178,13 +184,40 @@ mod tests {
         path::{Path, PathBuf},
     };
 
+    use regard_models::generate::{Proposal, SearchTree};
     use regard_train::opened::Opened;
     use serde_json::{Map, Value, json};
+
+    use super::generation;
 
     const GOLDEN: &str = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../models/tests/golden/pretrained"
     );
+
+    /// Each token is told as it reads behind those that lead to it.
+    #[test]
+    fn tokens_of_a_tree_follow_their_path() {
+        let proposal = |parent, token| Proposal {
+            parent,
+            token,
+            log_probability: 0.0,
+            taken: true,
+        };
+        let first = [proposal(None, 1), proposal(None, 2)];
+        let second = [(0, 3), (1, 3), (1, 4)].map(|(parent, token)| proposal(Some(parent), token));
+        let tree = SearchTree {
+            proposals: first.into_iter().chain(second).collect(),
+            leaves: vec![],
+        };
+        let following = |context: &[u32], tokens: &[u32]| {
+            let texts = tokens.iter().map(|token| format!("{context:?} {token}"));
+            Ok(texts.collect())
+        };
+        let found = generation(tree, vec![], following).unwrap().proposals;
+        let texts: Vec<&str> = found.iter().map(|one| &one.text[..]).collect();
+        assert_eq!(texts, ["[] 1", "[] 2", "[1] 3", "[2] 3", "[2] 4"]);
+    }
 
     /// A copy of one in `folder`, with these keys in its configuration.
     pub(super) fn copied(case: &str, folder: &Path, keys: &Value) -> PathBuf {

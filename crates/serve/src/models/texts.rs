@@ -156,10 +156,14 @@ impl Texts {
             let first = tree.proposals.iter().filter(|one| one.parent.is_none());
             let first = first.map(|one| (one.token, one.log_probability.exp()));
             let next = self.words(&encoded.ids[..given], first)?;
-            let text = |id| (self.opened.tokenizer.decode(&[id], false)).map_err(sentence);
+            let following = |after: &[u32], tokens: &[u32]| {
+                let context = [&encoded.ids[..given], after].concat();
+                let texts = self.opened.tokenizer.following(&context, tokens);
+                texts.map_err(sentence)
+            };
             return Ok(Seen {
                 alternatives: best_of(next.into_iter()),
-                generation: Some(generation(tree, vec![trace.clone()], text)?),
+                generation: Some(generation(tree, vec![trace.clone()], following)?),
                 ..Seen::new(trace, written)
             });
         }
@@ -193,20 +197,15 @@ impl Texts {
         context: &[u32],
         tokens: impl IntoIterator<Item = (u32, f64)>,
     ) -> Result<Vec<(String, f64)>, Told> {
-        let words = tokens.into_iter();
-        let words = words.map(|(id, probability)| Ok((self.word(context, id)?, probability)));
-        words.collect()
+        let (ids, probabilities): (Vec<u32>, Vec<f64>) = tokens.into_iter().unzip();
+        let words = self.opened.tokenizer.following(context, &ids)?;
+        Ok(words.into_iter().zip(probabilities).collect())
     }
 
-    /// The text of a token that follows `context`: alone, many a decoder would take its space away. A part of a character is called by
-    /// the token's name.
+    /// The text of a token that follows `context`.
     fn word(&self, context: &[u32], id: u32) -> Result<String, Told> {
-        let tokenizer = &self.opened.tokenizer;
-        let text = tokenizer.stream(context, false)?.push(id)?;
-        Ok(match text.is_empty() {
-            true => tokenizer.token(id).unwrap_or_default(),
-            false => text,
-        })
+        let words = self.opened.tokenizer.following(context, &[id])?;
+        Ok(words.concat())
     }
 
     /// The likeliest tokens after `ids`.

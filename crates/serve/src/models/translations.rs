@@ -21,7 +21,8 @@ trait Translates: Send {
     fn search(&self, text: &str) -> Result<(Vec<Translation>, SearchTree), String>;
     /// How much of a text is read, if the search cuts it.
     fn cut(&self, text: &str) -> Result<Option<Cut>, String>;
-    fn token(&self, id: u32) -> Result<String, String>;
+    /// The texts of tokens that follow others.
+    fn following(&self, context: &[u32], tokens: &[u32]) -> Result<Vec<String>, String>;
     fn query(
         &self,
         text: &str,
@@ -67,8 +68,8 @@ impl Translates for Translator {
         Ok(limited.cut_from.map(|tokens| Cut { tokens, read }))
     }
 
-    fn token(&self, id: u32) -> Result<String, String> {
-        self.token(id).map_err(sentence)
+    fn following(&self, context: &[u32], tokens: &[u32]) -> Result<Vec<String>, String> {
+        self.following(context, tokens).map_err(sentence)
     }
 
     fn query(
@@ -120,8 +121,8 @@ impl Translates for TextToText {
         Ok((tokens > read).then_some(Cut { tokens, read }))
     }
 
-    fn token(&self, id: u32) -> Result<String, String> {
-        self.token(id).map_err(sentence)
+    fn following(&self, context: &[u32], tokens: &[u32]) -> Result<Vec<String>, String> {
+        self.following(context, tokens).map_err(sentence)
     }
 
     fn query(
@@ -212,11 +213,12 @@ impl Model for Translations {
     fn look(&mut self, input: &Input, ablation: &Ablation) -> Result<Seen, String> {
         self.change(ablation)?;
         let (mut found, tree) = self.translator.search(&input.text)?;
-        let text = |id| self.translator.token(id);
+        let following =
+            |context: &[u32], tokens: &[u32]| self.translator.following(context, tokens);
         // The maps of a hypothesis may be large: those of the answer alone are there twice.
         let mut best = found.first().map(|one| one.trace.clone());
         let traces = found.iter_mut().map(|one| std::mem::take(&mut one.trace));
-        let generation = generation(tree, traces.collect(), text)?;
+        let generation = generation(tree, traces.collect(), following)?;
         let all = found.into_iter().map(|one| {
             let trace = best.take().unwrap_or_default();
             (one.text, one.log_probability, trace)

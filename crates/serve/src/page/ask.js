@@ -24,8 +24,10 @@ function inputOf({ text, target, write, temperature, seed }) {
   };
 }
 const isSent = () => asked.sent && JSON.stringify(inputOf(asked.sent.input)) === JSON.stringify(inputOf(state));
+// Whether a trace is of the last look, with all heads or with changed ones: its answer, or another hypothesis of its search.
+const isLast = (trace) => [asked.plain?.trace, asked.changed?.trace].includes(trace.look);
 // What to ask for the input of a look again: what was sent last, or what the look says of its text; nothing for another image.
-export const again = (trace) => ([asked.plain?.trace, asked.changed?.trace].includes(trace.id) ? asked.sent.input : trace.again);
+export const again = (trace) => (isLast(trace) ? asked.sent.input : trace.again);
 
 async function look({ input, image }, changes, keep, signal) {
   const other = ofImages() ? { look: Number(state.other) } : { text: state.other.toWellFormed() };
@@ -272,7 +274,7 @@ function otherInput(changes) {
     onchange: (event) => { set({ other: event.target.value, off: changes.filter((one) => event.target.value || one.change !== "replace").map(lineOf).join("\n") }, false); busy("The model is looking again …", change); },
   };
   if (!ofImages()) return h("label", { className: "other" }, label, h("input", { type: "text", value: state.other, spellcheck: false, ...attributes }));
-  const looks = catalogue.traces.filter((trace) => trace.asked && trace.id !== asked.plain.trace && trace.id !== asked.changed?.trace);
+  const looks = catalogue.traces.filter((trace) => trace.asked && !isLast(trace));
   const options = [["", "–"], ...looks.map((trace) => [trace.id, `look ${trace.id}: ${trace.name}`.slice(0, 90)])];
   return h("label", { className: "other" }, label, h("select", attributes, options.map(([value, name]) => h("option", { value, textContent: name, selected: String(value) === state.other }))));
 }

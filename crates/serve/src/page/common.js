@@ -277,19 +277,31 @@ export const currentHeads = (map, text = state.heads, long = false) => {
 // The number of a head as people count: of a long text not all heads are kept.
 export const headNumber = (map, head) => map.numbers[head] + 1;
 
+// So many heads have a button, and those that are chosen; the others are chosen by their numbers.
+const MOST_CHIPS = 64;
+
 export function headChips(map, key = "heads", single = false) {
   const chosen = single ? [list(state[key])[0] ?? 0] : list(state[key]);
   const pick = (head) => (event) => {
     if (single || !event.shiftKey && state.several !== "1") return set({ [key]: head });
     set({ [key]: (chosen.includes(head) ? chosen.filter((one) => one !== head) : [...chosen, head]).sort((a, b) => a - b).join() });
   };
+  const few = Math.min(map.heads, MOST_CHIPS);
+  const others = chosen.filter((head) => head >= few && head < map.heads).slice(0, MOST_CHIPS);
+  const typed = (event) => {
+    const head = map.numbers.indexOf(Number(event.target.value) - 1);
+    if (head >= 0) pick(head)(event);
+  };
   return h("div", { className: "chips", role: "group", "aria-label": "Heads" },
     h("span", { textContent: "Heads" }),
     !single && h("button", { type: "button", textContent: "all", "aria-pressed": String(!chosen.length), "data-focus": `${key}-all`, onclick: () => set({ [key]: "" }) }),
-    Array.from({ length: map.heads }, (_, head) => h("button", {
+    [...Array(few).keys(), ...others].map((head) => h("button", {
       type: "button", textContent: headNumber(map, head), "aria-pressed": String(chosen.includes(head)), "data-focus": `${key}-${head}`,
       "aria-label": `head ${headNumber(map, head)}`, title: single ? "" : "Shift adds a head", onclick: pick(head),
-    })));
+    })),
+    few < map.heads && h("input", {
+      type: "number", min: headNumber(map, 0), max: headNumber(map, map.heads - 1), placeholder: `to ${headNumber(map, map.heads - 1)}`, "aria-label": "Another head, by its number", "data-focus": `${key}-number`, onchange: typed,
+    }));
 }
 export const headsName = (text, map) => {
   const heads = list(text);

@@ -38,7 +38,7 @@ export async function viewGeneration(trace) {
   const { columns, row } = layout(proposals, all);
   const chosen = proposals[Number(state.node)] && state.node !== "" ? Number(state.node) : null;
   const children = (parent) => proposals.map((_, i) => i).filter((i) => proposals[i].parent === parent);
-  const before = (i) => path(proposals[i].parent).map((one) => proposals[one].text).join(" ");
+  const before = (i) => path(proposals[i].parent).map((one) => proposals[one].text).join("").replaceAll("␣", " ").trim();
 
   const most = Math.max(0, ...columns.map((column) => column.length));
   const canvas = { width: columns.length * (WIDE + GAP), height: most * HIGH };

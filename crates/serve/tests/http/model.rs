@@ -215,7 +215,12 @@ fn the_tree_of_a_search_is_sent_with_its_hypotheses() {
             .sum();
         assert!((sum - 1.0).abs() < 1e-6);
     }
-    // Each hypothesis has its trace, with the same tree, and all go together.
+    // Each hypothesis has its trace, with the same tree and of the same look, and all go together.
+    let listed = server.get("/api/traces").json();
+    assert!(
+        (0..2).all(|at| listed["traces"][at]["look"] == 0),
+        "{listed}"
+    );
     for hypothesis in hypotheses {
         let id = hypothesis["trace"].as_u64().unwrap();
         assert_eq!(

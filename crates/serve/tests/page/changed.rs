@@ -1,8 +1,8 @@
 //! Heads, layers and weights that are changed, and rankings by such changes.
 
 use regard_serve::{
-    AblatedHead, Ablation, Alternative, Change, Config, Input, InputKind, Model, QueryKeys,
-    QueryPlace, Seen,
+    AblatedHead, Ablation, Alternative, Change, Config, Generation, Hypothesis, Input, InputKind,
+    Model, Proposed, QueryKeys, QueryPlace, Seen,
 };
 use regard_trace::{AttentionMap, Axis, Bounds, Image, Kind, Region, Regions, Tokens, Trace};
 
@@ -363,7 +363,7 @@ fn no_output_is_not_told_as_no_effect() {
     assert_eq!(page.errors, Vec::<String>::new());
 }
 
-/// Finds one object in any image.
+/// Finds one object in any image, by a search that finds another one, too.
 struct Finder;
 
 impl Model for Finder {
@@ -393,8 +393,24 @@ impl Model for Finder {
         };
         let map = AttentionMap::new(Kind::Cross, queries, keys, 1, vec![0.5; 2]).map_err(told)?;
         let image = Image::new(4, 4, 3, vec![127; 48]).map_err(told)?;
-        let trace = Trace::new("finder", "", "cat").with_image(image);
-        Ok(Seen::new(trace.with_map(map), "cat"))
+        let trace = (Trace::new("finder", "", "cat").with_image(image)).with_map(map);
+        let proposals = ["cat", "dog"].map(|text| Proposed {
+            parent: None,
+            text: text.to_owned(),
+            probability: 0.5,
+            taken: true,
+        });
+        let hypotheses = [0, 1].map(|leaf| Hypothesis {
+            leaf,
+            trace: trace.clone(),
+        });
+        Ok(Seen {
+            generation: Some(Generation {
+                proposals: proposals.into(),
+                hypotheses: hypotheses.into(),
+            }),
+            ..Seen::new(trace, "cat")
+        })
     }
 
     fn shows_queries(&self) -> bool {
@@ -432,14 +448,14 @@ fn weights_of_objects_are_hidden_by_the_look_without_changes() {
     page.wait(&format!("document.querySelector('.switch') && {ready}"));
     page.click("[data-focus='switch-decoder.cross-0-0']", false);
     page.wait(&format!("document.querySelector('#changed') && {ready}"));
-    page.value("location.hash = 'view=query&trace=0'");
-    page.wait(
-        "document.querySelector('#dimensions') && document.querySelector('[data-focus=hide]')",
-    );
-    page.value("location.hash = 'view=query&trace=1'");
-    page.wait(
-        "document.querySelector('#dimensions') && !document.querySelector('[data-focus=hide]')",
-    );
+    // Of the look without changes also where a further hypothesis is shown.
+    for (trace, offered) in [(0, ""), (2, "!"), (1, ""), (3, "!")] {
+        page.value(&format!("location.hash = 'view=query&trace={trace}'"));
+        page.wait(&format!(
+            "document.querySelector('#trace').value === '{trace}' && document.querySelector('#dimensions') && \
+             {offered}document.querySelector('[data-focus=hide]')"
+        ));
+    }
     page.load(&format!("{url}#view=query&trace=0"));
     page.wait(
         "document.querySelector('#dimensions') && !document.querySelector('[data-focus=hide]')",

@@ -227,6 +227,26 @@ fn training_log(validations: u64) -> String {
     (1..=validations).map(line).collect()
 }
 
+/// Of very many heads the first have buttons, and those that are chosen, by their numbers.
+#[test]
+fn a_head_of_many_is_chosen_by_its_number() {
+    let traces = vec![opened("many", large(3, 1, 200))];
+    let server = Server::start(Config::default(), traces, None);
+    let Some(mut page) = Page::open() else { return };
+    page.load(&format!("{}#view=head", server.running.url));
+    page.wait("document.querySelector('[data-focus=heads-number]')");
+    let buttons = "document.querySelectorAll('.chips button').length";
+    assert_eq!(page.value(buttons), 65);
+    page.value("{ const field = document.querySelector('[data-focus=heads-number]'); field.value = '150'; field.dispatchEvent(new Event('change')); }");
+    page.wait(
+        "location.hash.includes('heads=149') && document.querySelector('[data-focus=heads-149]')",
+    );
+    assert_eq!(page.value(buttons), 66);
+    let pressed = "document.querySelector('[data-focus=heads-149]').getAttribute('aria-pressed')";
+    assert_eq!(page.value(pressed), "true");
+    assert_eq!(page.errors, Vec::<String>::new());
+}
+
 #[test]
 fn keys_reach_everything() {
     let server = server();

@@ -17,8 +17,9 @@
 //! Invariant: everything random in update `t` follows from (seed, `t`), and the order of an epoch from
 //! (seed, epoch). So a run that was interrupted and resumed makes the same updates as one that was not. The state is written
 //! before the first update, after every validation and on request, so a run that is killed loses only its work since the last
-//! of these. With several processes ([`ranks`](crate::ranks)) each computes some rows of every batch (`parallel.rs`) and some of every
-//! validation; rank 0 alone reports, and reads and writes the folder. A run that fails before an update was saved or reported leaves no folder that it made.
+//! of these. A validation that fails ends a run, which makes it again when it goes on. With several processes
+//! ([`ranks`](crate::ranks)) each computes some rows of every batch (`parallel.rs`) and some of every validation; rank 0 alone reports, and
+//! reads and writes the folder. A run that fails before an update was saved or reported leaves no folder that it made.
 //! A recipe or tokenizer in the folder that no run has written is not replaced: the run is refused, and so is going on with it.
 
 pub mod checkpoint;

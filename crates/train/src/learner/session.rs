@@ -125,7 +125,7 @@ impl<'a, T: Task> Session<'a, T> {
         session.agree()?;
         if run.ranks.is_first() {
             session.write_recipe()?;
-            keep_metrics(&run.folder.join(METRICS), session.progress.step)?;
+            keep_metrics(&run.folder.join(METRICS), &session.progress)?;
         }
         Ok(session)
     }
@@ -226,6 +226,9 @@ impl<'a, T: Task> Session<'a, T> {
         }
         let mut order = self.begin_epoch();
         let reason = loop {
+            if self.is_due() {
+                self.judge_and_save()?;
+            }
             let stopped = self.is_stopped()?;
             if let Some(reason) = self.finished() {
                 break reason;
@@ -240,27 +243,51 @@ impl<'a, T: Task> Session<'a, T> {
                 self.tell_window()?;
             }
             self.progress.position += 1;
-            let epoch_done = self.progress.position == order.len();
-            if epoch_done {
+            if self.progress.position == order.len() {
                 self.progress.epoch += 1;
                 self.progress.position = 0;
                 order = self.begin_epoch();
             }
-            let due = match self.recipe.training.validate_every {
-                Every::Epoch => epoch_done,
-                Every::Steps(steps) => self.progress.step.is_multiple_of(steps.max(1)),
-            };
-            if due {
-                self.judge()?;
-                self.save()?;
-            }
         };
-        if self.progress.validated != self.progress.step {
-            self.judge()?;
+        match self.progress.validated == self.progress.step {
+            true => self.save()?,
+            false => self.judge_and_save()?,
         }
-        self.save()?;
         let model = self.finish()?;
         Ok(self.summary(reason, Some(model)))
+    }
+
+    /// Whether the recipe wants a validation after the last update, which was not made yet.
+    fn is_due(&self) -> bool {
+        let Progress {
+            step,
+            position,
+            validated,
+            ..
+        } = self.progress;
+        let wanted = match self.recipe.training.validate_every {
+            Every::Epoch => position == 0,
+            Every::Steps(steps) => step.is_multiple_of(steps.max(1)),
+        };
+        wanted && validated != step
+    }
+
+    /// Judges the model and saves the state. An error of the validation ends the run without losing its work: a run that goes on judges
+    /// the model again. Only a model that computes no numbers does not take the place of a good one.
+    fn judge_and_save(&mut self) -> Result<(), TrainError> {
+        let before = self.progress.clone();
+        let judged = self.judge();
+        match judged {
+            Ok(()) => {}
+            Err(TrainError::Loss { .. }) => return judged,
+            Err(_) => {
+                // The models that the former progress names are still kept.
+                self.outdated.retain(|step| !before.recent.contains(step));
+                self.progress = before;
+            }
+        }
+        let saved = self.save();
+        judged.and(saved)
     }
 
     fn model(&self) -> &T::Model {
@@ -560,20 +587,23 @@ fn recent(step: u64) -> String {
     format!("{RECENT}/step-{step}.safetensors")
 }
 
-/// Drops the lines of `metrics.jsonl` after update `step`: they will be written again.
-fn keep_metrics(path: &std::path::Path, step: u64) -> Result<(), TrainError> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+/// Drops the lines of `metrics.jsonl` that come after `progress`: they will be written again.
+fn keep_metrics(path: &std::path::Path, progress: &Progress) -> Result<(), TrainError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
         Err(error) => return Err(FileError::new(path, "read", error).into()),
     };
-    let kept: String = text
+    // The last line may end inside a letter.
+    let kept: String = String::from_utf8_lossy(&bytes)
         .split_inclusive('\n')
         .filter(|line| {
-            serde_json::from_str::<serde_json::Value>(line)
-                .ok()
-                .and_then(|value| value.get("step")?.as_u64())
-                .is_some_and(|at| at <= step)
+            let value: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+            let last = match value["kind"] == "validation" {
+                true => progress.validated,
+                false => progress.step,
+            };
+            value["step"].as_u64().is_some_and(|at| at <= last)
         })
         .collect();
     Ok(files::write_atomically(path, kept.as_bytes())?)

@@ -64,11 +64,13 @@ impl Start {
         let path = model_file::locate(path)?;
         let name = path.display().to_string();
         let (mut arrays, metadata) = model_file::read(&path)?;
+        model_file::expect_model(&metadata, &name)?;
         let tokenizers = model_file::tokenizers_if_any(&metadata, &name)?;
         let model = registry.header(&metadata, &name)?.model;
-        let adopted = transformer(&model).is_some_and(|(transformer, context)| {
-            adopt(&mut recipe.model, transformer, Some(context))
-        });
+        if let (Some(own), Some((causal, _))) = (sight(&recipe.model), sight(&model)) {
+            expect_sight(own, causal, &name)?;
+        }
+        let adopted = given(&model).is_some_and(|given| adopt(&mut recipe.model, &given));
         if model.kind != recipe.model.kind {
             // All that models of two kinds can share.
             arrays.retain(|name, _| adopted && name.starts_with(TRANSFORMER));
@@ -83,26 +85,27 @@ impl Start {
     /// One that others have trained, in `folder`.
     fn pretrained(folder: &Path, model: &mut Model) -> Result<Self, TrainError> {
         let name = folder.display().to_string();
-        let Some((own, settings)) = sight(model) else {
+        let Some(own) = sight(model) else {
             let kind = model.kind;
             return Err(TrainError::NotOfOthers { name, kind });
         };
         let found = Trainable::open(&Folder::open(folder)?)?;
-        if own != found.causal {
-            let expected = settings[usize::from(!own)];
-            return Err(TrainError::Sight { name, expected });
-        }
+        expect_sight(own, found.causal, &name)?;
         // Without a table of positions the recipe is free to read less.
         let learned = found.transformer.positions == Positions::Learned;
-        adopt(model, &found.transformer, learned.then_some(found.context));
+        let given = Given {
+            transformer: &found.transformer,
+            context: learned.then_some(found.context),
+            tie: Some(!found.arrays.contains_key("output.weight")),
+        };
+        adopt(model, &given);
         let tokenizer = Tokenizer::open(folder)?;
         // The rows that some tokens lack are added, and learned.
         tokenizer.expect_most_rows(found.vocabulary())?;
         let tokenizer = SubwordTokenizer::of_pretrained(&tokenizer)?;
         let mut arrays = found.with_vocabulary(tokenizer.vocabulary_size()).arrays;
-        match model.config_mut::<TransformerLmConfig>() {
-            Some(config) => config.tie = !arrays.contains_key("output.weight"),
-            None => arrays.retain(|name, _| name.starts_with(TRANSFORMER)),
+        if model.config::<TransformerLmConfig>().is_none() {
+            arrays.retain(|name, _| name.starts_with(TRANSFORMER));
         }
         Ok(Self {
             name,
@@ -166,31 +169,64 @@ fn sight(model: &Model) -> Option<(bool, [&'static str; 2])> {
     ))
 }
 
-/// The Transformer of a model that has one, and the most tokens that it reads.
-fn transformer(model: &Model) -> Option<(&TextTransformerConfig, usize)> {
-    let of_language = model.config::<TransformerLmConfig>();
-    let of_classifier = model.config::<TransformerClassifierConfig>();
-    of_language
-        .map(|config| (&config.transformer, config.context))
-        .or(of_classifier.map(|config| (&config.transformer, config.context)))
+/// Refuses a model to begin with, called `name`, whose tokens see others than those of the recipe's model, of which `own` is the [`sight`].
+fn expect_sight(
+    (own, said): (bool, [&'static str; 2]),
+    causal: bool,
+    name: &str,
+) -> Result<(), TrainError> {
+    match own == causal {
+        true => Ok(()),
+        false => Err(TrainError::Sight {
+            name: name.to_owned(),
+            expected: said[usize::from(causal)],
+        }),
+    }
 }
 
-/// Gives `model`, if it has a Transformer, the sizes and choices of another one; dropout stays its own, and so does the most tokens
-/// that it reads if `context` does not say.
-fn adopt(model: &mut Model, transformer: &TextTransformerConfig, context: Option<usize>) -> bool {
+/// What a model to begin with says of a recipe's model that has a Transformer of tokens; of what is `None` the recipe says it.
+struct Given<'a> {
+    /// Sizes and choices; dropout stays the recipe's.
+    transformer: &'a TextTransformerConfig,
+    /// The most tokens that are read.
+    context: Option<usize>,
+    /// Whether a language model's output layer is its table of tokens.
+    tie: Option<bool>,
+}
+
+/// What `model` gives, if it has a Transformer of tokens.
+fn given(model: &Model) -> Option<Given<'_>> {
+    if let Some(config) = model.config::<TransformerLmConfig>() {
+        return Some(Given {
+            transformer: &config.transformer,
+            context: Some(config.context),
+            tie: Some(config.tie),
+        });
+    }
+    let config = model.config::<TransformerClassifierConfig>()?;
+    Some(Given {
+        transformer: &config.transformer,
+        context: Some(config.context),
+        tie: None,
+    })
+}
+
+/// Gives `model`, if it has a Transformer of tokens, what is `given`; whether it has one.
+fn adopt(model: &mut Model, given: &Given<'_>) -> bool {
     let adopted = |own: &TextTransformerConfig| TextTransformerConfig {
         dropout: own.dropout.clone(),
-        ..transformer.clone()
+        ..given.transformer.clone()
     };
     if let Some(config) = model.config_mut::<TransformerClassifierConfig>() {
         config.transformer = adopted(&config.transformer);
-        config.context = context.unwrap_or(config.context);
+        config.context = given.context.unwrap_or(config.context);
         return true;
     }
     let config = model.config_mut::<TransformerLmConfig>();
     config.is_some_and(|config| {
         config.transformer = adopted(&config.transformer);
-        config.context = context.unwrap_or(config.context);
+        config.context = given.context.unwrap_or(config.context);
+        config.tie = given.tie.unwrap_or(config.tie);
         true
     })
 }
@@ -204,14 +240,10 @@ pub(crate) fn adopt_from_run(recipe: &mut Recipe, begun: &Recipe) {
     if begun.training.start.as_deref() != Some(start) || recipe.model.kind != begun.model.kind {
         return;
     }
-    if let Some((transformer, context)) = transformer(&begun.model) {
-        let is_given = transformer.positions == Positions::Learned || !is_of_others(start);
-        adopt(&mut recipe.model, transformer, is_given.then_some(context));
-    }
-    let begun = begun.model.config::<TransformerLmConfig>();
-    let own = recipe.model.config_mut::<TransformerLmConfig>();
-    if let (Some(begun), Some(own)) = (begun, own) {
-        own.tie = begun.tie;
+    if let Some(mut given) = given(&begun.model) {
+        let is_given = given.transformer.positions == Positions::Learned || !is_of_others(start);
+        given.context = given.context.filter(|_| is_given);
+        adopt(&mut recipe.model, &given);
     }
 }
 

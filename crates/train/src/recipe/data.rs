@@ -314,6 +314,37 @@ impl Data {
         }))
     }
 
+    /// The first key about tokens that has no effect, and the key that says in its place what a token is; `begun` says that training
+    /// begins with a model, whose tokenizers are taken.
+    pub(crate) fn token_key_without_effect(
+        &self,
+        begun: bool,
+    ) -> Option<(&'static str, &'static str)> {
+        let units = self.text.as_ref().map(|text| text.units);
+        let decides = [
+            (begun, "training.start"),
+            (self.tokenizer.is_some(), "data.tokenizer"),
+            (self.synthetic.is_some(), "data.synthetic"),
+            (
+                units.is_some_and(|units| units != Units::Subwords),
+                "data.text.units",
+            ),
+        ];
+        let (_, deciding) = decides.into_iter().find(|(decides, _)| *decides)?;
+        let usual = Vocabulary::default();
+        let set = [
+            (begun && self.tokenizer.is_some(), "data.tokenizer"),
+            (begun && self.lowercase, "data.lowercase"),
+            (self.vocabulary.size != usual.size, "data.vocabulary.size"),
+            (
+                self.vocabulary.joint != usual.joint,
+                "data.vocabulary.joint",
+            ),
+        ];
+        let (_, key) = set.into_iter().find(|(is_set, _)| *is_set)?;
+        Some((key, deciding))
+    }
+
     fn agree(&self, check: &mut Check) {
         if self.target_tokenizer.is_some() && self.tokenizer.is_none() {
             let expected = "[data.tokenizer] too, for the source";

@@ -47,8 +47,9 @@ config! {
         /// Threads; all that the machine has if left out.
         threads: Option<usize> = None, in THREADS, example "2";
         /// A model to begin with: a file or run folder, or a pretrained one (BERT, RoBERTa, DistilBERT, GPT-2, Llama): its folder, its
-        /// name in the cache, or "hf:organisation/name". Its tokenizers are taken, of a Transformer of tokens also its sizes, and all
-        /// weights whose name and shape both models have; the others are drawn, which training tells.
+        /// name in the cache, or "hf:organisation/name". Its tokenizers are taken, so that [data] may say nothing of tokens, of a
+        /// Transformer of tokens also its sizes, and all weights whose name and shape both models have; the others are drawn, which
+        /// training tells.
         start: Option<PathBuf> = None, example "\"runs/language-model\"";
         /// Weights that are not trained: those whose names begin so.
         frozen: Option<String> = None, example "\"transformer\"";

@@ -153,6 +153,20 @@ impl Translation {
         check.require(holds, "n_best", self.n_best, "1 to translate.beam");
     }
 
+    /// What the translations of a validation depend on beside `[validation]`, as text; `None` if all of that is as usual.
+    pub(crate) fn scoring(&self) -> Option<String> {
+        let usual = Self::default();
+        let scoring = Self {
+            beam: usual.beam,
+            n_best: usual.n_best,
+            batch_sentences: usual.batch_sentences,
+            long_lines: usual.long_lines,
+            ..self.clone()
+        };
+        let text = || serde_json::to_string(&scoring).expect("plain data serialises");
+        (scoring != usual).then(text)
+    }
+
     /// Checks the settings of the model file called `name` as those of a recipe are checked.
     ///
     /// # Errors

@@ -20,7 +20,10 @@ use regard_models::{
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{BatchLoss, Contents, Describe, Fingerprint, Task, Term, Update, Verdict, reward};
+use super::{
+    BatchLoss, Contents, Describe, Fingerprint, Task, Term, Update, Verdict, known_tokenizers,
+    reward,
+};
 use crate::{
     captioner::{CaptionedImages, Description, ImageCaptioner, pixels, plain},
     corpus::{Batches, CorpusError, FilterReport, Random},
@@ -253,6 +256,10 @@ impl Task for Captioning {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        let (former, preparation) = former
+            .map(|former| (former.tokenizers, former.preparation))
+            .unzip();
+        let known = known_tokenizers(recipe, former, tokenizers)?;
         if let Some(settings) = &recipe.data.captions
             && let Some((captions, images)) = settings.paths(Split::Test)
         {
@@ -261,13 +268,12 @@ impl Task for Captioning {
         }
         let part = Self::part(recipe, Split::Train)?;
         let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
-        let known = former.as_ref().map(|former| former.tokenizers.clone());
-        let tokenizers = match known.or(tokenizers) {
+        let tokenizers = match known {
             Some(known) => known,
             None => learned(&train, recipe.data.vocabulary.size)?,
         };
-        let preparation = match former {
-            Some(former) => former.preparation,
+        let preparation = match preparation {
+            Some(preparation) => preparation,
             None => prepared(&train)?,
         };
         preparation.expect_form(train.form())?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Term, Update, Verdict,
-    check_lengths, fingerprint,
+    check_lengths, fingerprint, known_tokenizers,
 };
 use crate::{
     corpus::{
@@ -179,24 +179,23 @@ impl Task for Classification {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        let (former, labels) = former
+            .map(|former| (former.tokenizers, former.labels))
+            .unzip();
+        let known = known_tokenizers(recipe, former, tokenizers)?;
         let files = recipe.data.labelled.as_ref().ok_or(TrainError::NoData)?;
         let text = files.load(Split::Train)?.ok_or(TrainError::NoData)?;
-        let (tokenizers, labels) = match former {
-            Some(former) => (former.tokenizers, former.labels),
+        let tokenizers = match known {
+            Some(known) => known,
             None => {
-                let finished = || recipe.data.finished_tokenizers();
-                let known = tokenizers
-                    .map(|known| Ok(Some(known)))
-                    .unwrap_or_else(finished)?;
-                let tokenizers = match known {
-                    Some(known) => known,
-                    None => {
-                        let (size, lowercase) =
-                            (recipe.data.vocabulary.size, recipe.data.lowercase);
-                        let sentences = text.sentences().iter();
-                        TokenizerPair::joint(SubwordTokenizer::learn(sentences, size, lowercase)?)
-                    }
-                };
+                let (size, lowercase) = (recipe.data.vocabulary.size, recipe.data.lowercase);
+                let sentences = text.sentences().iter();
+                TokenizerPair::joint(SubwordTokenizer::learn(sentences, size, lowercase)?)
+            }
+        };
+        let labels = match labels {
+            Some(labels) => labels,
+            None => {
                 let labels = text.labels();
                 if let [only] = &labels[..] {
                     let problem = format!(
@@ -205,7 +204,7 @@ impl Task for Classification {
                     let field = "data.labelled.train";
                     return Err(CorpusError::Setting { field, problem }.into());
                 }
-                (tokenizers, labels)
+                labels
             }
         };
         let filter = recipe.data.filter.length_filter();

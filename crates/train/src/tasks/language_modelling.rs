@@ -14,6 +14,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use regard_config::Check;
 use regard_models::{
     AnyTextModel, Objective, RoleOf, TextBatch, Vocabulary,
+    language::TransformerLmConfig,
     pretrained::{self, SpecialIds},
     role::TextProperties,
 };
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchLoss, Contents, Describe, OF_IMAGES, OF_TRANSLATION, Task, Term, Update, Verdict,
-    fingerprint,
+    fingerprint, known_tokenizers,
 };
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, PlainText, Random},
@@ -34,7 +35,7 @@ use crate::{
         tokenizers_entry,
     },
     ranks::Ranks,
-    recipe::{Measure, Model, Recipe, TextData, Texts},
+    recipe::{Measure, Model, Recipe, TextData, Texts, Training},
     tokenizer::{SubwordTokenizer, TokenizerPair},
     translator::axis,
 };
@@ -149,6 +150,8 @@ struct Encoded {
     form: TextForm,
     /// The share of tokens behind masks, of a masked model.
     masked: f64,
+    /// What the masks of a validation follow from.
+    seed: u64,
     batches: Batches,
 }
 
@@ -162,7 +165,7 @@ impl Encoded {
         let mut bytes = text.bytes();
         let mut report = FilterReport::default();
         // Marks count too.
-        let room = form.context.saturating_sub(form.marks()).max(1);
+        let room = form.context.saturating_sub(form.marks());
         let ids = match form.texts {
             Texts::File => vec![text.encode(tokenizer)?],
             Texts::Lines => {
@@ -203,6 +206,7 @@ impl Encoded {
             bytes,
             form,
             masked: recipe.data.text.as_ref().map_or(0.0, |text| text.masked),
+            seed: recipe.training.seed,
         };
         Ok((encoded, report))
     }
@@ -224,18 +228,16 @@ impl Encoded {
         }
     }
 
-    /// What the model reads and should predict of the texts at the places `share` of `rows`, and how many tokens it reads and predicts.
-    fn batch(
+    /// What the model reads and should predict of the texts at `rows`.
+    fn pairs(
         &self,
         rows: &[usize],
-        share: Range<usize>,
         shift: usize,
         vocabulary: &Vocabulary,
         random: &mut Random,
-        device: &Device,
-    ) -> (TextBatch, [usize; 2]) {
+    ) -> Vec<(Vec<u32>, Vec<u32>)> {
         let texts = rows.iter().map(|&row| self.text(row, shift, vocabulary));
-        let pairs: Vec<(Vec<u32>, Vec<u32>)> = texts
+        texts
             .map(|text| match (self.form.objective, self.form.mask) {
                 (Objective::Masked, Some(mask)) => {
                     let chance = Masking {
@@ -246,7 +248,20 @@ impl Encoded {
                 }
                 _ => (text[..text.len() - 1].to_vec(), text[1..].to_vec()),
             })
-            .collect();
+            .collect()
+    }
+
+    /// What the model reads and should predict of the texts at the places `share` of `rows`, and how many tokens it reads and predicts.
+    fn batch(
+        &self,
+        rows: &[usize],
+        share: Range<usize>,
+        shift: usize,
+        vocabulary: &Vocabulary,
+        random: &mut Random,
+        device: &Device,
+    ) -> (TextBatch, [usize; 2]) {
+        let pairs = self.pairs(rows, shift, vocabulary, random);
         let own = &pairs[share.clone()];
         let read = own.iter().map(|(read, _)| read.len()).sum();
         let counted = |id: &&u32| **id != vocabulary.padding;
@@ -380,10 +395,15 @@ impl Task for LanguageModelling {
                 check.fail("data.text.units", "set", expected);
             }
         }
-        if config.context < 2 {
-            let found = format!("found {}", config.context);
-            check.fail("model.context", found, "at least 2");
-        }
+        let texts = data.text.as_ref().map(|text| text.texts);
+        let (least, expected) = match (config.objective, texts) {
+            (Objective::Masked, Some(Texts::Lines)) => {
+                (3, "at least 3: a token and the marks around a line")
+            }
+            _ => (2, "at least 2"),
+        };
+        let context = config.context;
+        check.require(context >= least, "model.context", context, expected);
     }
 
     fn load(
@@ -392,25 +412,23 @@ impl Task for LanguageModelling {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        let former = former.map(|former| former.tokenizers);
+        let known = known_tokenizers(recipe, former, tokenizers)?;
         let settings = recipe.data.text.as_ref().ok_or(TrainError::NoData)?;
         let [train, valid] = settings.load()?.ok_or(TrainError::NoData)?;
-        let known = former.map(|former| former.tokenizers).or(tokenizers);
         let tokenizers = match known {
             Some(known) => known,
-            None => match recipe.data.finished_tokenizers()? {
-                Some(finished) => finished,
-                None => {
-                    let size = recipe.data.vocabulary.size;
-                    let texts = match settings.texts {
-                        Texts::File => train.blocks(),
-                        Texts::Lines => train.lines().to_vec(),
-                    };
-                    let lowercase = recipe.data.lowercase;
-                    let units = settings.units;
-                    let learned = SubwordTokenizer::learn_units(&texts, units, size, lowercase)?;
-                    TokenizerPair::joint(learned)
-                }
-            },
+            None => {
+                let size = recipe.data.vocabulary.size;
+                let texts = match settings.texts {
+                    Texts::File => train.blocks(),
+                    Texts::Lines => train.lines().to_vec(),
+                };
+                let lowercase = recipe.data.lowercase;
+                let units = settings.units;
+                let learned = SubwordTokenizer::learn_units(&texts, units, size, lowercase)?;
+                TokenizerPair::joint(learned)
+            }
         };
         let tokenizer = tokenizers.source();
         let form = self.form(&recipe.model, tokenizer, settings.texts);
@@ -470,8 +488,24 @@ impl Task for LanguageModelling {
         fingerprint(data.train.ids.iter().map(Vec::as_slice))
     }
 
+    /// Also of how the texts are judged: of the length of a file's parts, and of the masks. What is usual adds nothing, so that runs of
+    /// before keep their hash.
     fn validation_fingerprint(&self, data: &Data) -> u64 {
-        fingerprint(data.validation.ids.iter().map(Vec::as_slice))
+        let set = &data.validation;
+        let words = |number: u64| [number as u32, (number >> 32) as u32];
+        let mut settings: Vec<u32> = vec![];
+        let context = set.form.context;
+        if set.form.texts == Texts::File && context != TransformerLmConfig::default().context {
+            settings.extend(words(context as u64));
+        }
+        let masks = |masked: f64, seed| [masked.to_bits(), seed];
+        let own = masks(set.masked, set.seed);
+        let usual = masks(TextData::default().masked, Training::default().seed);
+        if set.form.objective == Objective::Masked && own != usual {
+            settings.extend(own.into_iter().flat_map(words));
+        }
+        let settings = (!settings.is_empty()).then_some(&settings[..]);
+        fingerprint(set.ids.iter().map(Vec::as_slice).chain(settings))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -515,23 +549,23 @@ impl Task for LanguageModelling {
         data: &Data,
         _description: &Description,
         model: &AnyTextModel,
-        recipe: &Recipe,
+        _recipe: &Recipe,
         device: &Device,
         ranks: &dyn Ranks,
     ) -> Result<Option<Verdict>, TrainError> {
         let set = &data.validation;
         let vocabulary = model.vocabulary();
-        let mut random = Random::new(&[recipe.training.seed, 0]);
-        let mut read =
-            |rows: &[usize], share| set.batch(rows, share, 0, &vocabulary, &mut random, device);
+        let mut random = Random::new(&[set.seed, 0]);
         let batches = set.batches.sorted();
         let judged: Vec<(f64, usize)> = ranks.spread(&batches, |begin, own| {
             // The draws of masks follow each other.
-            batches[..begin]
-                .iter()
-                .for_each(|rows| drop(read(rows, 0..0)));
+            for rows in &batches[..begin] {
+                drop(set.pairs(rows, 0, &vocabulary, &mut random));
+            }
             let judge = |rows: &Vec<usize>| {
-                let (batch, [_, predicted]) = read(rows, 0..rows.len());
+                let all = 0..rows.len();
+                let (batch, [_, predicted]) =
+                    set.batch(rows, all, 0, &vocabulary, &mut random, device);
                 let scored = model.forward(batch.inputs, &batch.keep, &mut DropoutRng::none());
                 (scored.cross_entropy(batch.outputs, 0.0).nll, predicted)
             };

@@ -33,7 +33,7 @@ pub use questions::VisualQuestions;
 pub use translation::Translation;
 
 use crate::{
-    corpus::{Batches, FilterReport},
+    corpus::{Batches, CorpusError, FilterReport},
     error::TrainError,
     learner::events::Quality,
     model_file::{Header, Metadata, ModelFileError},
@@ -144,7 +144,8 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// A hash of the training examples, by which a resumed run finds out that they have changed.
     fn fingerprint(&self, data: &Self::Data) -> u64;
 
-    /// A hash of the validation examples, by which several processes find out that they differ.
+    /// A hash of the validation examples, and of what changes their loss beside the model; by it several processes find out that they
+    /// differ, and a resumed run that its best model was judged otherwise.
     fn validation_fingerprint(&self, data: &Self::Data) -> u64;
 
     /// The examples to train on.
@@ -174,7 +175,8 @@ pub trait Task: Debug + Send + Sync + 'static {
     ) -> Result<Option<Verdict>, TrainError>;
 
     /// What `model`, which is on `device` without autodiff, looks at in the validation example at `row`; `None` beyond the last one, and
-    /// for a task whose models have no attention. A validation takes its measures of attention from the first examples.
+    /// for a task whose models have no attention. A validation takes its measures of attention from the first examples. Of
+    /// translators, one whose weights do not fit in memory has no maps.
     ///
     /// # Errors
     /// Numbers that are no weights.
@@ -230,6 +232,44 @@ fn check_lengths(settings: &[(&str, usize)], most: usize, why: &str, check: &mut
     for &(key, longest) in settings {
         check.require(longest <= most, key, longest, &expected);
     }
+}
+
+/// The tokenizers that need not be learned: those of the `former` session of a run, of the model that training begins with (`begun`), or
+/// of the files that the recipe names.
+///
+/// # Errors
+/// A file that is wrong. For a new run also what the recipe says of tokens without effect; one that began before this was refused goes on.
+fn known_tokenizers(
+    recipe: &Recipe,
+    former: Option<TokenizerPair>,
+    begun: Option<TokenizerPair>,
+) -> Result<Option<TokenizerPair>, TrainError> {
+    if former.is_some() {
+        return Ok(former);
+    }
+    let data = &recipe.data;
+    if let Some((field, deciding)) = data.token_key_without_effect(begun.is_some()) {
+        let problem = format!(
+            "set, but {deciding} says what a token is, so that this has no effect; expected no such key"
+        );
+        return Err(CorpusError::Setting { field, problem }.into());
+    }
+    let known = match begun {
+        Some(begun) => Some(begun),
+        None => data.finished_tokenizers()?,
+    };
+    let dropout = data.vocabulary.dropout;
+    if let Some(known) = &known
+        && dropout > 0.0
+        && !(known.source().has_merges() && known.target().has_merges())
+    {
+        let field = "data.vocabulary.dropout";
+        let problem = format!(
+            "found {dropout}, but the tokenizers of training.start have no merges that could be left out; expected 0.0"
+        );
+        return Err(CorpusError::Setting { field, problem }.into());
+    }
+    Ok(known)
 }
 
 /// What `read` makes of examples, by their numbers below `count`, on all threads; and how many were left out as `broken` allows.

@@ -10,7 +10,7 @@ use regard_trace::Trace;
 
 use super::{
     BatchLoss, Contents, Describe, OF_IMAGES, Task, Term, Update, Verdict, check_lengths,
-    fingerprint, reward,
+    fingerprint, known_tokenizers, reward,
 };
 use crate::{
     corpus::{Batches, CorpusError, EncodedPair, FilterReport, ParallelText, Random},
@@ -22,9 +22,9 @@ use crate::{
         tokenizers_entry,
     },
     ranks::Ranks,
-    recipe::{self, Measure, Model, Recipe, Split},
+    recipe::{self, LongSource, Measure, Model, Recipe, Split},
     tokenizer::TokenizerPair,
-    translator::{Description, Languages, Translator, teacher_forced},
+    translator::{Description, Languages, LineError, Translator, teacher_forced},
 };
 
 const TRANSLATE: &str = "regard.translate";
@@ -153,6 +153,8 @@ impl Task for Translation {
         former: Option<Description>,
         tokenizers: Option<TokenizerPair>,
     ) -> Result<(Data, Description), TrainError> {
+        let former = former.map(|former| former.tokenizers);
+        let known = known_tokenizers(recipe, former, tokenizers)?;
         let seed = recipe.training.seed;
         let train = recipe
             .data
@@ -160,7 +162,6 @@ impl Task for Translation {
             .ok_or(TrainError::NoData)?;
         // What is wrong with test data is told now, not after training.
         recipe.data.load(Split::Test, seed)?;
-        let known = former.map(|former| former.tokenizers).or(tokenizers);
         let tokenizers = match known {
             Some(known) => known,
             None => recipe.data.tokenizers(&train.text)?,
@@ -353,14 +354,17 @@ impl Task for Translation {
             beam: settings.beam,
             n_best: 1,
             batch_sentences: settings.batch_sentences,
+            // A long line is no reason to end a training.
+            long_lines: LongSource::Cut,
             ..description.translate.clone()
         };
         let count = settings
             .max_sentences
             .unwrap_or(usize::MAX)
             .min(set.text.len());
-        let translations = ranks.spread(&set.text.source()[..count], |_, own| {
-            let translated = translator.translate(own, &search)?.into_iter();
+        let translations = ranks.spread(&set.text.source()[..count], |begin, own| {
+            let translated = translator.translate(own, &search);
+            let translated = translated.map_err(|error| error.after(begin))?.into_iter();
             let best = translated.map(|mut line| line.n_best.swap_remove(0).text);
             Ok::<Vec<String>, TrainError>(best.collect())
         })?;
@@ -395,11 +399,19 @@ impl Task for Translation {
         let greedy = recipe::Translation {
             beam: 1,
             n_best: 1,
+            long_lines: LongSource::Cut,
             ..description.translate.clone()
         };
-        let found = translator.translate(&[line], &greedy);
-        let mut found = found.map_err(TrainError::look)?;
-        Ok(Some(found.swap_remove(0).n_best.swap_remove(0).trace))
+        match translator.translate(&[line], &greedy) {
+            Ok(mut found) => Ok(Some(found.swap_remove(0).n_best.swap_remove(0).trace)),
+            // Nothing of it is measured.
+            Err(LineError::Of { source, .. })
+                if matches!(*source, LineError::TooManyWeights { .. }) =>
+            {
+                Ok(Some(Trace::new(description.model.kind, "", "")))
+            }
+            Err(error) => Err(TrainError::look(error)),
+        }
     }
 }
 

@@ -34,4 +34,35 @@ impl SubwordTokenizer {
             })
         })
     }
+
+    /// The text that each of `tokens` adds if it follows `context`: alone it would lose its space. One that adds no text, such as a part
+    /// of a character, is called by its name in the vocabulary.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Failed`] where a `tokenizer.json` is damaged.
+    pub fn following(
+        &self,
+        context: &[u32],
+        tokens: &[u32],
+    ) -> Result<Vec<String>, TokenizerError> {
+        if let Model::HuggingFace(file) = &self.model {
+            return Ok(file.library.following(context, tokens)?);
+        }
+        // The first bytes of a character are no text yet.
+        let whole = |ids: &[u32]| -> Result<String, TokenizerError> {
+            let text = self.decode(ids)?;
+            Ok(text
+                .trim_end_matches(char::REPLACEMENT_CHARACTER)
+                .to_owned())
+        };
+        let before = whole(context)?.len();
+        let texts = tokens.iter().map(|&id| {
+            let text = whole(&[context, &[id]].concat())?;
+            Ok(match text.get(before..).unwrap_or_default() {
+                "" => self.token(id).unwrap_or_default().to_owned(),
+                added => added.to_owned(),
+            })
+        });
+        texts.collect()
+    }
 }

@@ -245,6 +245,12 @@ fn a_classifier_begins_with_a_language_model() {
     assert!(same(&tuned).iter().all(|same| !same));
     let recipe = of(&["training.frozen=transformer"]);
     train_any(&recipe, &frozen, Some(3), false).unwrap();
+    // A size of the vocabulary, which has no effect, is refused where a run begins, but one that has begun with it goes on.
+    let path = frozen.join("recipe.toml");
+    let [usual, other] = ["size = 8000", "size = 300"];
+    let written = fs::read_to_string(&path).unwrap();
+    assert_eq!(written.matches(usual).count(), 1, "{written}");
+    fs::write(&path, written.replace(usual, other)).unwrap();
     train_any(&recipe, &frozen, None, true).unwrap();
     assert!(same(&frozen).iter().all(|same| *same));
     let classifier = registry.classifier(&frozen, &Device::flex()).unwrap();
@@ -268,6 +274,27 @@ fn a_classifier_begins_with_a_language_model() {
     train_any(&lstm, &other, None, false).unwrap();
     let none = message(&[&format!("training.start={}", other.display())]);
     assert!(none.contains("none of its weights"), "{none}");
+    // It sees both ways, as the model that it begins with does.
+    let blind = message(&["model.causal=true"]);
+    for part in ["training.start", "masked", "model.causal = false"] {
+        assert!(blind.contains(part), "{blind}");
+    }
+    let last = files[0].join("last.safetensors");
+    let checkpoint = message(&[&format!("training.start={last:?}")]);
+    for part in ["last.safetensors", "a checkpoint", "model.safetensors"] {
+        assert!(checkpoint.contains(part), "{checkpoint}");
+    }
+    for set in [
+        "data.tokenizer.path=nowhere.json",
+        "data.lowercase=true",
+        "data.vocabulary.size=300",
+    ] {
+        let unread = message(&[set]);
+        let (key, _) = set.split_once('=').unwrap();
+        let key = key.trim_end_matches(".path");
+        let expected = format!("{key}: set, but training.start says");
+        assert!(unread.contains(&expected), "{unread}");
+    }
     let long = message(&["data.filter.max_tokens=31"]);
     assert!(
         long.contains("data.filter.max_tokens") && long.contains("at most 30"),

@@ -102,6 +102,54 @@ fn weights_that_a_start_lacks_are_told() {
     assert_eq!(tables, None, "embeddings have the same shape");
 }
 
+/// What a recipe says of tokens where something else says what they are would have no effect, and no run begins with it.
+#[test]
+fn keys_of_tokens_without_effect_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str| folder.path().join(name);
+    let few = ["training.steps=1", "data.synthetic.sentences=64"];
+    train(&recipe(&few), &run("first"), None, false).unwrap();
+    let start = format!("training.start={:?}", run("first"));
+    let refused = |recipe: &Recipe, expected: &str| {
+        let error = train(recipe, &run("refused"), None, false).unwrap_err();
+        let message = error.to_string();
+        assert!(message.contains(expected), "{message}");
+        assert!(!run("refused").exists());
+    };
+    for (more, expected) in [
+        (
+            &["data.vocabulary.size=300"][..],
+            "data.vocabulary.size: set, but data.synthetic says",
+        ),
+        (
+            &["data.vocabulary.joint=false"][..],
+            "data.vocabulary.joint: set, but data.synthetic says",
+        ),
+        (
+            &["data.lowercase=true", &start][..],
+            "data.lowercase: set, but training.start says",
+        ),
+    ] {
+        refused(&recipe(&[&few[..], more].concat()), expected);
+    }
+    // The first run's tokens are whole symbols: no merge can be left out.
+    let path = run("text.txt");
+    fs::write(&path, "a b c\n".repeat(40)).unwrap();
+    let file = |key: &str| format!("{key}_source = {path:?}\n{key}_target = {path:?}\n");
+    let files = ["train", "valid"].map(file).concat();
+    let synthetic = TINY.find("[data.synthetic]").unwrap();
+    let batch = TINY.find("[batch]").unwrap();
+    let text = format!("{}[data]\n{files}{}", &TINY[..synthetic], &TINY[batch..]);
+    let begun = |dropout: &str| {
+        let dropout = format!("data.vocabulary.dropout={dropout}");
+        let overrides = [few[0].to_owned(), start.clone(), dropout];
+        let parsed = Registry::default().parse(&text, "begun.toml", &overrides);
+        parsed.unwrap()
+    };
+    refused(&begun("0.1"), "data.vocabulary.dropout: found 0.1, but");
+    train(&begun("0.0"), &run("begun"), None, false).unwrap();
+}
+
 /// As many epochs as a recipe may name are no update beyond all numbers.
 #[test]
 fn the_nearer_limit_is_the_last_update() {

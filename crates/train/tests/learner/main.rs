@@ -7,6 +7,7 @@ mod validation;
 
 use std::{
     fs,
+    io::Write as _,
     panic::{self, AssertUnwindSafe},
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
@@ -112,8 +113,12 @@ fn train_and_die(recipe: &Recipe, folder: &Path, dies_at: Option<u64>) {
         train_telling(recipe, folder, &mut report)
     }));
     assert!(died.is_err());
-    // What a process that is killed while it writes leaves.
+    // What a process that is killed while it writes leaves: half a file, and half a line, which ends inside a letter.
     fs::write(folder.join(".regard-left.tmp"), "half").unwrap();
+    let log = folder.join("metrics.jsonl");
+    let mut log = fs::OpenOptions::new().append(true).open(log).unwrap();
+    log.write_all(b"{\"kind\":\"train\",\"step\":1,\"\xc3")
+        .unwrap();
 }
 
 /// Goes on with the run in `folder` with other settings.

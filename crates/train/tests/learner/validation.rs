@@ -1,6 +1,6 @@
 //! Validations: which model is the best, and that it is kept.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use regard_nn::weights;
 use regard_train::{TrainError, learner::Event};
@@ -26,11 +26,14 @@ fn other_validation_data_have_another_best() {
     let of_bleu = [
         ("validation.diagnose=1", true),
         ("validation.batch_sentences=5", true),
+        ("translate.beam=3", true),
         ("validation.tokenizer=char", false),
+        ("translate.no_repeat_ngram=2", false),
         ("data.synthetic.valid_sentences=10", false),
     ];
     let of_loss = [
         ("validation.beam=2", true),
+        ("translate.length_penalty=0.5", true),
         ("validation.tokenizer=char", true),
         ("data.synthetic.valid_sentences=10", false),
     ];
@@ -183,15 +186,64 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_former_one() {
     resume_with(&run, &["training.epochs=2"]).unwrap();
 }
 
-/// A model that was validated is not lost, though the run dies before it can save more.
+/// A validation that fails loses no work: a run that goes on makes it again, and is as one in which it did not fail.
 #[test]
-fn a_validated_run_is_not_abandoned() {
+fn a_validation_that_failed_is_made_again() {
     let folder = tempfile::tempdir().unwrap();
-    let run = folder.path();
+    let [whole, run] = ["whole", "run"].map(|name| folder.path().join(name));
+    let recipe = recipe(&["training.epochs=2", "training.log_every=7"]);
+    train(&recipe, &whole, None, false).unwrap();
+    fs::create_dir(&run).unwrap();
     fs::write(run.join("recent"), "in the way of a folder").unwrap();
-    let recipe = recipe(&["training.epochs=2", "training.log_every=100"]);
-    train(&recipe, run, None, false).unwrap_err();
+    train(&recipe, &run, None, false).unwrap_err();
     assert!(run.join("best.safetensors").exists());
+    let saved = fs::read(run.join("last.safetensors")).unwrap();
+    let (_, metadata) = weights::from_bytes(&saved).unwrap();
+    let progress: serde_json::Value = serde_json::from_str(&metadata["regard.training"]).unwrap();
+    let saved = ["step", "validated"].map(|key| progress[key].as_u64());
+    assert_eq!(saved, [Some(10), Some(0)]);
     fs::remove_file(run.join("recent")).unwrap();
-    train(&recipe, run, None, true).unwrap();
+    // What a process tells that is killed before it can save.
+    let log = run.join("metrics.jsonl");
+    let told = fs::read_to_string(&log).unwrap() + "{\"kind\":\"validation\",\"step\":10}\n";
+    fs::write(&log, told).unwrap();
+    train(&recipe, &run, None, true).unwrap();
+    assert_eq!(metrics(&whole), metrics(&run));
+    let model = |run: &Path| {
+        let file = fs::read(run.join("model.safetensors")).unwrap();
+        weights::from_bytes(&file).unwrap()
+    };
+    assert_eq!(model(&whole), model(&run));
+}
+
+/// The models that the saved state names stay, though the validation that failed was to leave one out.
+#[test]
+fn a_validation_that_failed_leaves_out_no_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let log = run.join("metrics.jsonl");
+    let recipe = recipe(&["training.log_every=100"]);
+    let mut report = |event: &Event| {
+        if matches!(event, Event::Saved { step: 20, .. }) {
+            fs::remove_file(&log).unwrap();
+            fs::create_dir(&log).unwrap();
+        }
+    };
+    train_telling(&recipe, &run, &mut report).unwrap_err();
+    fs::remove_dir(&log).unwrap();
+    resume_with(&run, &["training.average=3"]).unwrap();
+}
+
+/// A validation cuts the lines that `translate.long_lines` refuses.
+#[test]
+fn long_lines_do_not_end_a_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = recipe(&[
+        "training.steps=2",
+        "training.validate_every=1",
+        "validation.diagnose=20",
+        "translate.max_source_tokens=2",
+        "translate.long_lines=error",
+    ]);
+    train(&recipe, &folder.path().join("run"), None, false).unwrap();
 }

@@ -30,6 +30,7 @@ use super::train::{SAVING, listen, stopped};
 use crate::{
     allocator,
     arguments::{Compare, Named},
+    commands::evaluate::recipe_data,
     failure::Failure,
     models, output,
     pictures::expect_drawable,
@@ -51,11 +52,15 @@ pub fn run(options: &Compare) -> Result<(), Failure> {
             "--buckets, --least-sentences, --svg, --png and --html show translations by length; a model of these recipes {does}"
         )));
     }
-    if options.lengths.drawing.any() {
+    let drawing = &options.lengths.drawing;
+    if drawing.any() {
         // It may lie in the folder of the comparison, which training would make.
         files::create_folder(&options.folder)?;
-        let recipes = contenders.iter().map(|contender| &contender.path);
-        expect_drawable(&options.lengths.drawing, recipes)?;
+        let recipes = || contenders.iter().map(|contender| &contender.recipe);
+        let starts = recipes().filter_map(|recipe| recipe.training.start.as_ref());
+        let read = contenders.iter().map(|contender| contender.path.clone());
+        let read = read.chain(recipes().flat_map(recipe_data));
+        expect_drawable(drawing, read.chain(starts.flat_map(output::model_files)))?;
     }
     allocator::keep_freed_memory();
     let threads = contenders[0].recipe.training.threads;

@@ -29,7 +29,7 @@ use regard_evaluate::{
 };
 use regard_train::{
     Registry, model_file,
-    recipe::{Translation as Settings, idx_labels},
+    recipe::{Recipe, Translation as Settings, idx_labels},
     tasks::LanguageModelling,
 };
 use regard_view::label::visible;
@@ -162,19 +162,30 @@ fn written(options: &Evaluate) -> impl Iterator<Item = &PathBuf> {
     options.output.iter().chain(options.lengths.drawing.files())
 }
 
-/// The files and folders of `--labelled`, and with `--split` those that the models' recipes name; also the file of labels beside MNIST's
-/// images. A recipe that cannot be read names none.
+/// The files and folders of `--labelled`, and with `--split` those that the models' recipes name. A recipe that cannot be read names none.
 fn data_paths(options: &Evaluate) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = options.labelled.iter().cloned().collect();
+    let mut paths = with_labels(options.labelled.iter().cloned().collect());
     if options.split.is_some() {
         for named in &options.model {
             let recipe = recipe_of(&named.path).ok();
             let recipe = recipe.and_then(|path| Registry::default().load(path, &[]).ok());
-            if let Some(data) = recipe.and_then(|recipe| serde_json::to_value(recipe.data).ok()) {
-                add_paths(&data, &mut paths);
-            }
+            paths.extend(recipe.iter().flat_map(recipe_data));
         }
     }
+    paths
+}
+
+/// The files and folders that a recipe names as data.
+pub fn recipe_data(recipe: &Recipe) -> Vec<PathBuf> {
+    let mut paths = vec![];
+    if let Ok(data) = serde_json::to_value(&recipe.data) {
+        add_paths(&data, &mut paths);
+    }
+    with_labels(paths)
+}
+
+/// Data, and the file of labels beside MNIST's images.
+fn with_labels(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let labels = paths.iter().filter_map(|path| idx_labels(path));
     let labels: Vec<PathBuf> = labels.flatten().collect();
     paths.extend(labels);

@@ -12,7 +12,7 @@ use regard_models::AnyGenerator;
 use regard_trace::Trace;
 use regard_train::{
     Translator,
-    corpus::{CorpusError, ParallelText},
+    corpus::ParallelText,
     translator::{Description, LineError},
 };
 use serde::{Deserialize, Serialize};
@@ -230,13 +230,13 @@ fn whole_lines(path: &Path) -> io::Result<String> {
 
 /// The error with the line's number in the whole text in place of that in the chunk.
 fn numbered(error: LineError, name: &str, before: usize) -> Failure {
-    match error {
-        LineError::Line(source @ CorpusError::LongLine { .. }) => CommandError::Line {
+    match error.line() {
+        Some(_) => CommandError::Line {
             name: name.to_owned(),
-            source: source.after(before),
+            source: Box::new(error.after(before)),
         }
         .into(),
-        other => other.into(),
+        None => error.into(),
     }
 }
 

@@ -101,6 +101,16 @@ fn vectors_that_are_done_stay_with_their_model() {
     let told = ["part: line 2: found no vector", "leave --resume out"];
     expect_refused(&sentences, &[], &none, told);
 
+    // The model may read a file that has come into its folder, or that is gone.
+    let notes = Path::new(&sentences).join("notes.txt");
+    fs::write(&notes, "none").unwrap();
+    let told = ["without `notes.txt, 4 bytes", "move it away to go on"];
+    expect_refused(&sentences, &[], &done, told);
+    fs::remove_file(&notes).unwrap();
+    let with_notes = done.replacen('[', "[\"notes.txt, 4 bytes of hash 0\",", 1);
+    let told = ["`notes.txt, 4 bytes of hash 0`", "put it back to go on"];
+    expect_refused(&sentences, &[], &with_notes, told);
+
     // A line that was cut off is made anew, the first one, too.
     for held in [&done[..done.len() - 9], &done[..9], ""] {
         fs::write(&part, held).unwrap();

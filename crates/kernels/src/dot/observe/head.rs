@@ -61,7 +61,7 @@ impl Kernel for Head<'_> {
         let mut scratch = Scratch {
             panel: Panel::new::<S>(job),
             entropy: Buffer::new(width),
-            top: vec![Vec::with_capacity(observer.k + 1); width],
+            top: vec![Vec::with_capacity(observer.k.min(sequence.keys) + 1); width],
         };
         for query in (0..sequence.queries).step_by(width) {
             self.tasks.heed_stop();

@@ -22,7 +22,7 @@ use hf_hub::{
 };
 use serde_json::{Map, Value};
 
-use super::{Hub, Name, not_found};
+use super::{Hub, HubProgress, Name, not_found};
 use crate::{
     guard::guarded,
     pretrained::{
@@ -70,8 +70,6 @@ const WEIGHTS: [&str; 4] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 ];
-/// What progress is told of while another process downloads.
-const WAITING: &str = "another process downloads it";
 
 impl Hub {
     /// The folder of a model, after what is missing of it was downloaded, by one process at a time. A model that is in the cache is found
@@ -79,7 +77,7 @@ impl Hub {
     pub(super) fn download(
         &self,
         name: Name<'_>,
-        progress: &mut dyn FnMut(&str, u64, u64),
+        progress: &mut dyn FnMut(HubProgress<'_>),
     ) -> Result<PathBuf, PretrainedError> {
         if self.offline {
             return self.cached(name).ok_or_else(|| {
@@ -131,7 +129,7 @@ impl Hub {
                 return Ok(path);
             }
             if turn.is_none() {
-                match (self.turn(name, || progress(WAITING, 0, 0)), &cached) {
+                match (self.turn(name, || progress(HubProgress::Waiting)), &cached) {
                     (Ok(own), _) => turn = Some(own),
                     // As without a network: what the model lacks is said by what needs it.
                     (Err(_), Some(folder)) => return Ok(folder.join(file)),
@@ -150,7 +148,9 @@ impl Hub {
             }
             let (repository, name) = (Arc::clone(&repository), file.to_owned());
             let load = move |report| repository.download_with_progress(&name, report);
-            let found = self.awaited(load, |done, total| progress(file, done, total));
+            let found = self.awaited(load, |done, total| {
+                progress(HubProgress::Part { file, done, total });
+            });
             found.map_err(|problem| failed(file, self.advice(&problem)))
         };
         let Some(weights) = weights(&files) else {

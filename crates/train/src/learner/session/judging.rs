@@ -28,6 +28,7 @@ impl<T: Task> Session<'_, T> {
         self.progress.validated = self.progress.step;
         let arrays = self.is_first().then(|| weights::collect(self.model()));
         let started = Instant::now();
+        let mut metrics = None;
         if let Some((verdict, attention)) = self.validate(self.model())? {
             self.progress.seconds += started.elapsed().as_secs_f64();
             let (measure, step) = (self.measure(&verdict), self.progress.step);
@@ -53,10 +54,14 @@ impl<T: Task> Session<'_, T> {
                 let file = format!("step-{}.txt", self.progress.step);
                 self.write_lines(&file, &verdict.lines)?;
             }
-            let metrics = self.metrics(&verdict, attention, improved);
-            self.tell(Event::Validation(metrics))?;
+            metrics = Some(self.metrics(&verdict, attention, improved));
         }
-        self.keep_recent(arrays.as_ref())
+        self.keep_recent(arrays.as_ref())?;
+        // Last, as what fails is done again.
+        match metrics {
+            Some(metrics) => self.tell(Event::Validation(metrics)),
+            None => Ok(()),
+        }
     }
 
     /// Judges `model`, and measures what it looks at.
@@ -245,8 +250,14 @@ pub(super) fn by_loss<T: Task>(recipe: &Recipe) -> bool {
 /// A hash of what the measure that decides (the loss if `by_loss`) depends on, beside the model: the validation examples, of which it
 /// takes the hash, and how they are judged.
 pub(super) fn judged_by(examples: u64, recipe: &Recipe, by_loss: bool) -> u64 {
-    let examples = [examples as u32, (examples >> 32) as u32];
+    let examples = vec![examples as u32, (examples >> 32) as u32];
     let scoring = recipe.validation.scoring(by_loss);
-    let scoring: Vec<u32> = scoring.bytes().map(u32::from).collect();
-    fingerprint([&examples[..], &scoring].into_iter())
+    let search = match by_loss {
+        true => None,
+        false => recipe.translate.scoring(),
+    };
+    let words = |text: String| text.bytes().map(u32::from).collect::<Vec<u32>>();
+    let texts = [Some(scoring), search].into_iter().flatten().map(words);
+    let lists: Vec<Vec<u32>> = std::iter::once(examples).chain(texts).collect();
+    fingerprint(lists.iter().map(Vec::as_slice))
 }

@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fmt::Display,
-    panic, process,
+    hint, io, panic, process,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuilder};
 use regard_kernels::{KernelError, stoppable};
 
 use crate::arrays::{refused, refused_by_kernel};
@@ -30,6 +30,9 @@ static FORKED: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 
 /// Products from which a call is long: a tenth of a second of one slow thread.
 const LONG: f64 = 1e9;
+
+/// Bytes that must be free where a thread of a pool is started: for its stack (2 MB), and for what it allocates as it begins.
+const ROOM: usize = 4 << 20;
 
 /// Notes which process this is.
 pub fn at_home() {
@@ -166,7 +169,7 @@ fn pool() -> PyResult<Option<Arc<ThreadPool>>> {
 }
 
 fn common() -> PyResult<()> {
-    let build = || match ThreadPoolBuilder::new().build_global() {
+    let build = || match ThreadPoolBuilder::new().spawn_handler(start).build_global() {
         // Without a source it says that the pool is there.
         Err(error) if error.source().is_some() => Err(error.to_string()),
         _ => Ok(()),
@@ -179,12 +182,29 @@ fn forked(process: u32) -> PyResult<Arc<ThreadPool>> {
     if let Some((_, pool)) = known.as_ref().filter(|(of, _)| *of == process) {
         return Ok(pool.clone());
     }
-    let pool = Arc::new(ThreadPoolBuilder::new().build().map_err(unstarted)?);
+    let pool = ThreadPoolBuilder::new().spawn_handler(start).build();
+    let pool = Arc::new(pool.map_err(unstarted)?);
     if let Some((_, of_parent)) = known.replace((process, pool.clone())) {
         // Its threads are not here, so nobody could wait for their end.
         std::mem::forget(of_parent);
     }
     Ok(pool)
+}
+
+/// Starts a thread of a pool if there is room for it, and waits until it runs. One that finds no memory as it begins cannot say so: it ends
+/// the process.
+fn start(thread: ThreadBuilder) -> io::Result<()> {
+    let mut room: Vec<u8> = vec![];
+    room.try_reserve_exact(ROOM)
+        .map_err(|_| io::ErrorKind::OutOfMemory)?;
+    drop(hint::black_box(room));
+    let (begun, wait) = mpsc::sync_channel(1);
+    thread::Builder::new().spawn(move || {
+        let _ = begun.send(());
+        thread.run();
+    })?;
+    let _ = wait.recv();
+    Ok(())
 }
 
 /// That threads cannot be started, as a RuntimeError.

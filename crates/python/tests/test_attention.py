@@ -496,7 +496,8 @@ for call in (lambda: regard.attention(x, x, x), lambda: regard.attention(x, x, x
     except RuntimeError as error:
         assert "RAYON_NUM_THREADS" in str(error), error
 """
-    few = {**os.environ, "RAYON_NUM_THREADS": "200", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    # One arena: glibc would give some threads 64 MB, and others, which are running already, nothing.
+    few = {**os.environ, "RAYON_NUM_THREADS": "200", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=few, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 

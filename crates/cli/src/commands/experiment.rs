@@ -141,6 +141,11 @@ fn chart(curves: &Curves) -> Chart {
     };
     // Nothing lies below 0 or above 100 of these, whatever Student's distribution says of the mean of a few.
     let is_share = curves.y.ends_with('%') || curves.y == "BLEU";
+    let points = || curves.lines.iter().flat_map(|(_, points)| points);
+    let chart = match is_share && points().all(|(_, estimate)| estimate.mean == 100.0) {
+        true => chart.y_from_zero(),
+        false => chart,
+    };
     curves.lines.iter().fold(chart, |chart, (name, points)| {
         let point = |&(x, estimate): &(f64, Estimate)| {
             let point = Point::new(x, estimate.mean);
@@ -185,6 +190,12 @@ mod tests {
             for beyond in [">-50</text>", ">150</text>"] {
                 assert_eq!(svg.contains(beyond), !ends, "{y}: {svg}");
             }
+            // All of them are right.
+            let all = Estimate::of([100.0, 100.0]);
+            let points = vec![(0.0, all), (1.0, all)];
+            let lines = vec![("exact".to_owned(), points)];
+            let svg = chart(&Curves { lines, ..curves }).svg();
+            assert_eq!(svg.contains(">110</text>"), !ends, "{y}: {svg}");
         }
     }
 }

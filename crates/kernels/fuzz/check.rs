@@ -6,11 +6,12 @@ use regard_kernels::{
 };
 
 use crate::{
-    additive,
+    additive, batch_norm,
     bounds::{Gradients, Truth},
     convolution,
     damage::{Results, damage},
     dice::Dice,
+    pool,
     problem::{Problem, Tensor, tensor},
     rotary, stored,
 };
@@ -87,6 +88,8 @@ fn calls(seed: u64, dice: &mut Dice, mut problem: Problem) -> Result<Verdict, St
             rotary::case(dice).map_err(|error| format!("rotary: {error}"))?;
             if compared {
                 convolution::case(dice).map_err(|error| format!("convolution: {error}"))?;
+                pool::case(dice).map_err(|error| format!("pooling: {error}"))?;
+                batch_norm::case(dice).map_err(|error| format!("batch norm: {error}"))?;
             }
             Ok(Verdict {
                 what: "computed",

@@ -1,5 +1,5 @@
 //! Calls attention with random shapes, strides, options and damaged arguments: dot-product attention (forward, backward,
-//! decoding; `f32` and half precision), additive attention, rotary positions and convolution.
+//! decoding; `f32` and half precision), additive attention, rotary positions, convolution, pooling and batch norm.
 //!
 //! ```text
 //! cd crates/kernels/fuzz
@@ -15,11 +15,13 @@
 //! it. `--minutes N` limits the time, whatever `--cases` is; progress is printed every minute.
 
 mod additive;
+mod batch_norm;
 mod bounds;
 mod check;
 mod convolution;
 mod damage;
 mod dice;
+mod pool;
 mod problem;
 mod rotary;
 mod stored;

@@ -3,6 +3,8 @@
 
 #[path = "../fuzz/additive.rs"]
 mod additive;
+#[path = "../fuzz/batch_norm.rs"]
+mod batch_norm;
 #[path = "../fuzz/bounds.rs"]
 mod bounds;
 #[path = "../fuzz/check.rs"]
@@ -13,6 +15,8 @@ mod convolution;
 mod damage;
 #[path = "../fuzz/dice.rs"]
 mod dice;
+#[path = "../fuzz/pool.rs"]
+mod pool;
 #[path = "../fuzz/problem.rs"]
 mod problem;
 #[path = "../fuzz/rotary.rs"]

@@ -1,9 +1,7 @@
 //! The memory that calls take beyond their arguments does not grow with the length.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicIsize, Ordering::SeqCst},
-};
+#[path = "memory/counted.rs"]
+mod counted;
 
 use regard_kernels::{
     Attention, View, ViewMut, Window,
@@ -14,42 +12,7 @@ use regard_kernels::{
     },
 };
 
-/// The system's allocator, with a count of the bytes in use.
-struct Counted;
-
-static IN_USE: AtomicIsize = AtomicIsize::new(0);
-static MOST: AtomicIsize = AtomicIsize::new(0);
-
-fn count(change: isize) {
-    let in_use = IN_USE.fetch_add(change, SeqCst) + change;
-    MOST.fetch_max(in_use, SeqCst);
-}
-
-// SAFETY: every call is passed on unchanged.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller keeps `GlobalAlloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTED: Counted = Counted;
-
-/// The most bytes in use during `work`, beyond those in use before it.
-fn extra(work: impl FnOnce()) -> isize {
-    let before = IN_USE.load(SeqCst);
-    MOST.store(before, SeqCst);
-    work();
-    MOST.load(SeqCst) - before
-}
+use counted::extra;
 
 const DIM: usize = 64;
 
@@ -156,7 +119,7 @@ fn of_encoder(length: usize) -> isize {
 
 const THREADS: usize = 2;
 
-/// The only test of this program, since the memory of another test would be counted too.
+/// The only test of this program, see [`counted`].
 #[test]
 fn memory_does_not_grow_with_the_length() {
     let pool = rayon::ThreadPoolBuilder::new()

@@ -1,19 +1,25 @@
 """Golden numbers of the networks that read images: class scores, loss and gradients, in PyTorch.
 
-Run in this folder: `python images_golden.py`, which writes images.safetensors.
+Run in this folder: `python images_golden.py`, which writes images.safetensors. It needs timm 1.0.31, too.
 
 Residual networks as He et al. 2015 and torchvision write them (strides in the 3x3 convolution of a bottleneck, projections where the
 shape changes), with the gates of Hu et al. 2017 and Woo et al. 2018 before the sum and the block of Wang et al. 2018 before the last
-block of the stage before the last; the vision Transformer of Dosovitskiy et al. 2020 with norms before its parts, and with the
-convolutions of Hassani et al. 2021 before them; captioners of
+block of the stage before the last, or that of Wang et al. 2020 along columns and rows; the residual attention network of Wang et al.
+2017; the vision Transformer of Dosovitskiy et al. 2020 as timm writes it, written here with other positions, and with the
+convolutions of Hassani et al. 2021 before it; captioners of
 Xu et al. 2015 and Anderson et al. 2018 over the cells of a small residual network, teacher-forced. Names and layouts
 of the weights are those of the Rust side: linear layers `[inputs, outputs]`, convolutions `[outputs, inputs, height, width]`.
+
+In many deep networks with random weights some gradient is what large terms leave of each other, with few right digits in float32. A
+number at the end of a case's name draws other weights: those of a network without such a gradient, found by trying.
 """
 
 import pathlib
 import sys
 
 import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch.func import functional_call
 from torch.nn import functional as F
 
 HERE = pathlib.Path(__file__).parent
@@ -21,7 +27,8 @@ sys.path.insert(0, str(HERE / "../../../nn/tests/golden"))
 from golden_file import GoldenFile  # noqa: E402
 
 CLASSES = 5
-DEPTHS = {20: ([3] * 3, 16, 1), 18: ([2] * 4, 64, 1), 50: ([3, 4, 6, 3], 64, 4)}
+DEPTHS = {20: ([3] * 3, 16, 1), 32: ([5] * 3, 16, 1), 56: ([9] * 3, 16, 1), 18: ([2] * 4, 64, 1), 34: ([3, 4, 6, 3], 64, 1),
+          50: ([3, 4, 6, 3], 64, 4)}
 
 
 class Net:
@@ -68,14 +75,38 @@ class Net:
             return self.spatial(name + ".Cbam.spatial", x)
         return x
 
+    def along(self, name, lines, span):
+        """Two heads on each of `lines [.., length, channels]`, with vectors for distances: equation 4 of Wang et al. 2020."""
+        length, c = lines.shape[-2:]
+        q, k, v = (self.linear(f"{name}.{part}", lines, c, False).unflatten(-1, (2, -1)).transpose(-3, -2)
+                   for part in ("query", "key", "value"))
+        distances = torch.arange(length) - torch.arange(length)[:, None] + span - 1  # [query, key]
+        r_q, r_k, r_v = (self.draw(f"{name}.distances.{part}", 2 * span - 1, c // 2)[distances] for part in ("query", "key", "value"))
+        scores = q @ k.mT + torch.einsum("...od,opd->...op", q, r_q) + torch.einsum("...pd,opd->...op", k, r_k)
+        weights = torch.softmax(scores / (c // 2) ** 0.5, -1)
+        read = weights @ v + torch.einsum("...op,opd->...od", weights, r_v)
+        return self.linear(name + ".output", read.transpose(-3, -2).flatten(-2), c, False)
+
     def between(self, x, attention):
         b, c, h, w = x.shape
         tokens = x.flatten(2).transpose(1, 2)
-        if attention == "non-local":
+        if attention == "axial":
+            lines = self.along("between.Axial.height", x.permute(0, 3, 2, 1), max(h, w))
+            lines = self.along("between.Axial.width", lines.transpose(1, 2), max(h, w))
+            return x + lines.permute(0, 3, 1, 2)
+        if attention in ("non-local", "gaussian", "dot", "concatenation"):
             name = "between.NonLocal."
-            theta, phi, g = (self.linear(name + part, tokens, c // 2, False) for part in ("theta", "phi", "g"))
-            weights = torch.softmax(theta @ phi.transpose(1, 2), 2)
-            read = self.linear(name + "w_z", weights @ g, c, False)
+            embed = lambda part: self.linear(name + part, tokens, c // 2, False)
+            theta, phi = (tokens, tokens) if attention == "gaussian" else (embed("theta"), embed("phi"))
+            if attention == "concatenation":
+                w_f = self.draw(name + "w_f", c)
+                pairs = torch.cat([theta[:, :, None].expand(-1, -1, h * w, -1), phi[:, None].expand(-1, h * w, -1, -1)], 3)
+                weights = F.relu(pairs @ w_f) / (h * w)
+            elif attention == "dot":
+                weights = theta @ phi.mT / (h * w)
+            else:
+                weights = torch.softmax(theta @ phi.mT, 2)
+            read = self.linear(name + "w_z", weights @ embed("g"), c, False)
         elif attention == "self":
             name = "between.SelfAttention.heads."
             positioned = tokens + self.draw("between.SelfAttention.positions", h * w, c)
@@ -175,6 +206,46 @@ def vit(shape, patch, d, layers, heads, f, pooling, positions="learned", stem="p
     return compute
 
 
+def timm_vit(shape, patch, d, layers, heads, f, pooling):
+    """The whole network of timm, whose linear layers are `[outputs, inputs]`."""
+    def compute(draw):
+        _, c, h, w = shape
+        weights = {"cls_token": draw("embedding.class_token", d)[None, None],
+                   "pos_embed": draw("embedding.positions", 1 + h // patch * (w // patch), d)[None]}
+
+        def linear(of_timm, name, inputs, outputs):
+            weights[of_timm + ".weight"] = draw(name + ".weight", inputs, outputs).T
+            weights[of_timm + ".bias"] = draw(name + ".bias", outputs)
+
+        def norm(of_timm, name):
+            weights[of_timm + ".weight"] = draw(name + ".weight", d, scale=1.0)
+            weights[of_timm + ".bias"] = draw(name + ".bias", d)
+
+        linear("patch_embed.proj", "embedding.projection", c * patch * patch, d)
+        weights["patch_embed.proj.weight"] = weights["patch_embed.proj.weight"].reshape(d, c, patch, patch)
+        for i in range(layers):
+            block, name = f"blocks.{i}.", f"stack.layers.{i}."
+            norm(block + "norm1", name + "attention_block.norm")
+            linear(block + "attn.qkv", name + "attention.projection.Fused.query_key_value", d, 3 * d)
+            linear(block + "attn.proj", name + "attention.output", d, d)
+            norm(block + "norm2", name + "feed_forward_block.norm")
+            linear(block + "mlp.fc1", name + "feed_forward.inner", d, f)
+            linear(block + "mlp.fc2", name + "feed_forward.outer", f, d)
+        norm("norm", "stack.norm")
+        linear("head", "head", d, CLASSES)
+        model = VisionTransformer(img_size=(h, w), patch_size=patch, in_chans=c, num_classes=CLASSES, embed_dim=d, depth=layers,
+                                  num_heads=heads, mlp_ratio=f / d, global_pool={"class": "token", "mean": "avg"}[pooling],
+                                  fc_norm=False, dtype=draw.dtype)
+        maps = {}
+        for i, block in enumerate(model.blocks):
+            block.attn.fused_attn = False
+            block.attn.attn_drop.register_forward_hook(lambda _, __, weights, key=f"weights.{i}": maps.update({key: weights}))
+        logits = functional_call(model, weights, draw("images", *shape, scale=2.0))
+        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits, **maps}
+
+    return compute
+
+
 def unit(net, name, x, outputs, stride=1):
     """Pre-activation: norm, ReLU, convolution; 1x1, 3x3, 1x1 with a quarter of the channels inside."""
     def step(part, x, channels, kernel, stride=1):
@@ -235,9 +306,7 @@ def residual_attention(depth, base, shape, activation, learning):
         for j in range(3):
             x = unit(net, f"last.{j}", x, base << 3, 2 if j == 0 else 1)
         logits = net.linear("fc", F.relu(net.norm("norm", x)).mean((2, 3)), CLASSES)
-        # Outputs only: through some forty norms in a row the gradients of random weights have few right digits in float32. Those of
-        # units and masks are compared one by one in regard-nn.
-        return (logits * 0).sum(), {"logits": logits, **maps}
+        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits, **maps}
 
     return compute
 
@@ -326,22 +395,27 @@ for decoder, positions, penalty, entropy in (("ShowAttendTell", True, 0.0, 0.0),
     shape = (2, 3, 12, 10)
     golden.case(f"captioner {decoder} {positions} {penalty}", captioner(shape, decoder, positions, penalty, entropy),
                 kind="captioner", shape=shape, decoder=decoder, positions=positions, penalty=penalty, entropy=entropy)
-for attention in ("none", "se", "cbam", "spatial", "non-local", "self"):
-    shape = (4, 3, 9, 7)
-    golden.case(f"resnet 20 {attention}", resnet(20, 0.125, shape, attention), kind="resnet", depth=20, width=0.125,
-                shape=shape, attention=attention, training=True)
-for depth, shape, training in ((20, (2, 1, 8, 11), False), (18, (3, 3, 45, 37), True), (50, (3, 1, 33, 40), False)):
-    golden.case(f"resnet {depth} {training}", resnet(depth, 0.03125, shape, "none", training), kind="resnet", depth=depth,
-                width=0.03125, shape=shape, attention="none", training=training)
+for attention in ("none", "se", "cbam", "spatial", "non-local", "self", "axial 3", "gaussian", "dot", "concatenation 2"):
+    shape, name = (4, 3, 9, 7), f"resnet 20 {attention}"
+    attention = attention.split()[0]
+    golden.case(name, resnet(20, 0.125, shape, attention), kind="resnet", depth=20, width=0.125, shape=shape, attention=attention,
+                training=True)
+for depth, width, shape, training, number in ((20, 0.03125, (2, 1, 8, 11), False, ""), (18, 0.03125, (3, 3, 45, 37), True, ""),
+                                              (50, 0.03125, (3, 1, 33, 40), False, ""), (32, 0.125, (4, 3, 9, 7), True, ""),
+                                              (34, 0.03125, (2, 3, 37, 45), False, " 2"), (56, 0.125, (2, 3, 7, 10), False, " 2")):
+    golden.case(f"resnet {depth} {training}{number}", resnet(depth, width, shape, "none", training), kind="resnet", depth=depth,
+                width=width, shape=shape, attention="none", training=training)
 for pooling in ("class", "mean"):
     shape = (2, 3, 12, 8)
-    golden.case(f"vit {pooling}", vit(shape, 4, 12, 2, 3, 20, pooling), kind="vit", shape=shape, patch=4, d=12, layers=2, heads=3,
+    golden.case(f"vit {pooling}", timm_vit(shape, 4, 12, 2, 3, 20, pooling), kind="vit", shape=shape, patch=4, d=12, layers=2, heads=3,
                 f=20, pooling=pooling)
-for depth, activation, learning in ((56, "mixed", True), (56, "mixed", False), (92, "channel", True), (56, "spatial", True)):
-    shape = (2, 3, 14, 11)
-    golden.case(f"residual-attention {depth} {activation} {learning}", residual_attention(depth, 4, shape, activation, learning),
-                kind="residual-attention", depth=depth, width=4 / 256, shape=shape, activation=activation, learning=learning,
-                training=False)
+for depth, activation, learning, base, shape, number in ((56, "mixed", True, 4, (2, 3, 14, 11), 447),
+                                                         (56, "mixed", False, 4, (2, 3, 14, 11), 760),
+                                                         (92, "channel", True, 4, (2, 3, 14, 11), 232),
+                                                         (56, "spatial", True, 8, (2, 3, 19, 13), 256)):
+    golden.case(f"residual-attention {depth} {activation} {learning} {number}",
+                residual_attention(depth, base, shape, activation, learning), kind="residual-attention", depth=depth, width=base / 256,
+                shape=shape, activation=activation, learning=learning, training=False)
 for positions in ("sinusoidal", "rotary"):
     shape = (2, 3, 12, 8)
     golden.case(f"vit {positions}", vit(shape, 4, 24, 2, 3, 20, "class", positions), kind="vit", shape=shape, patch=4, d=24, layers=2,

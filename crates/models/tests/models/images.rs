@@ -35,13 +35,19 @@ fn sizes([_, channels, height, width]: [usize; 4]) -> ImageSizes {
 
 fn attention(name: &str) -> MapAttentionConfig {
     let reduction = || ReductionConfig { reduction: 2 };
+    let heads = || HeadsConfig { heads: 2 };
+    let non_local = |affinity| MapAttentionConfig::NonLocal(NonLocalChoice { affinity });
     match name {
         "none" => MapAttentionConfig::None,
         "se" => MapAttentionConfig::SqueezeExcite(reduction()),
         "cbam" => MapAttentionConfig::Cbam(reduction()),
         "spatial" => MapAttentionConfig::Spatial,
-        "non-local" => MapAttentionConfig::NonLocal(NonLocalChoice::default()),
-        "self" => MapAttentionConfig::SelfAttention(HeadsConfig { heads: 2 }),
+        "non-local" => non_local(AffinityName::EmbeddedGaussian),
+        "gaussian" => non_local(AffinityName::Gaussian),
+        "dot" => non_local(AffinityName::Dot),
+        "concatenation" => non_local(AffinityName::Concatenation),
+        "axial" => MapAttentionConfig::Axial(heads()),
+        "self" => MapAttentionConfig::SelfAttention(heads()),
         other => panic!("{other}"),
     }
 }
@@ -55,11 +61,7 @@ fn check<M: ImageClassifier>(mut case: Case, model: M) {
     let images = case.leaf("images", shape(&case));
     let logits = model.forward(images.clone(), &mut DropoutRng::none());
     case.output("logits", &logits);
-    let weights = match case.text("kind") {
-        // Outputs only, see the script.
-        "residual-attention" => logits.zeros_like(),
-        _ => case.constant("loss", logits.dims()),
-    };
+    let weights = case.constant("loss", logits.dims());
     let gradients = (logits * weights).sum().backward();
     case.gradients(&model, &gradients);
     case.gradient("images", &images, &gradients);
@@ -81,7 +83,7 @@ fn check<M: ImageClassifier>(mut case: Case, model: M) {
 fn residual_networks() {
     let golden = golden();
     let cases = golden.cases("resnet");
-    assert_eq!(cases.len(), 9);
+    assert_eq!(cases.len(), 16);
     for case in cases {
         let config = ResNetConfig {
             depth: case.number("depth") as usize,
@@ -181,8 +183,6 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)>
         attention,
         ..ResNetConfig::tiny()
     };
-    let non_local = |affinity| MapAttentionConfig::NonLocal(NonLocalChoice { affinity });
-    let heads = || HeadsConfig { heads: 2 };
     let vit = |positions| VisionTransformerConfig {
         positions,
         ..VisionTransformerConfig::tiny()
@@ -202,21 +202,20 @@ fn configs() -> Vec<(&'static str, Box<dyn AnyModelConfig<AnyImageClassifier>>)>
             "residual attention",
             Box::new(ResidualAttentionConfig::tiny()),
         ),
-        (
-            "axial",
-            Box::new(resnet(MapAttentionConfig::Axial(heads()))),
-        ),
-        (
-            "gaussian",
-            Box::new(resnet(non_local(AffinityName::Gaussian))),
-        ),
-        ("dot", Box::new(resnet(non_local(AffinityName::Dot)))),
-        (
-            "concatenation",
-            Box::new(resnet(non_local(AffinityName::Concatenation))),
-        ),
     ];
-    for name in ["none", "se", "cbam", "spatial", "non-local", "self"] {
+    let names = [
+        "none",
+        "se",
+        "cbam",
+        "spatial",
+        "non-local",
+        "gaussian",
+        "dot",
+        "concatenation",
+        "axial",
+        "self",
+    ];
+    for name in names {
         all.push((name, Box::new(resnet(attention(name)))));
     }
     all

@@ -8,8 +8,8 @@ names an interpreter that has it, and lets all sides take turns: round after rou
 after one that is not counted, in which the caches are filled and the threads of the side before go to sleep.
 PyTorch runs in both layouts of images; the better one counts.
 
-Prints the median milliseconds of each side, rates of convolutions, and regard's share of the better one's time (below 1: faster), taken
-round by round.
+Prints the median milliseconds of each side, rates of convolutions and of the products of vision Transformers, and regard's share of the better
+one's time (below 1: faster), taken round by round.
 """
 
 import argparse
@@ -26,6 +26,13 @@ def products(batch, channels, side, times):
     return times * 2 * batch * channels * channels * 9 * side * side
 
 
+def transformer(batch, patches, numbers, width, layers, times):
+    """Operations of the products of a vision Transformer with a class token, whose patches are so many numbers; scores are not made twice."""
+    tokens = patches + 1
+    layer = 2 * tokens * 12 * width * width + 4 * tokens * tokens * width
+    return times * batch * (2 * patches * numbers * width + layers * layer)
+
+
 # Name, what it is, operations where they are counted.
 WORK = [
     ("conv64", "3x3 convolution, 64 channels, 32 x 32, batch 64, forward", products(64, 64, 32, 1)),
@@ -35,8 +42,8 @@ WORK = [
     ("conv16", "16 channels, 32 x 32, forward", products(64, 16, 32, 1)),
     ("conv16-both", "both passes", products(64, 16, 32, 3)),
     ("resnet20", "training step, ResNet-20, batch 128, 32 x 32", None),
-    ("vit", "training step, ViT d 192, 12 layers, patch 4, batch 64, 32 x 32", None),
-    ("vit-b", "ViT-B/16 forward, batch 4, 224 x 224", None),
+    ("vit", "training step, ViT d 192, 12 layers, patch 4, batch 64, 32 x 32", transformer(64, 64, 48, 192, 12, 3)),
+    ("vit-b", "ViT-B/16 forward, batch 4, 224 x 224", transformer(4, 196, 768, 768, 12, 1)),
     ("non-local", "non-local block, 64 channels, 56 x 56, batch 8, forward", None),
     ("non-local-both", "both passes", None),
 ]

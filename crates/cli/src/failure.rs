@@ -163,6 +163,15 @@ pub enum CommandError {
         /// How many there are.
         entries: usize,
     },
+    /// A model's file has no recipe beside it, which would name the data.
+    #[error(
+        "{}: no recipe.toml is beside this model, which would name its validation and test data; give the folder of its run, or put its recipe there as recipe.toml (a model that translates can be given --source and --references instead, a classifier --labelled)",
+        model.display()
+    )]
+    NoRecipe {
+        /// The model's file or folder.
+        model: PathBuf,
+    },
     /// A run's recipe does not name the part of the data that was asked for.
     #[error(
         "{}: the recipe names no {part} data; give --source and --references", recipe.display()

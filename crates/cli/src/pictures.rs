@@ -8,29 +8,30 @@ use std::{
 };
 
 use regard_serve::Generation;
-use regard_trace::{AttentionMap, LongMap, LongTrace, Tokens, Trace};
+use regard_trace::{LongMap, LongTrace, Tokens, Trace};
 use regard_view::{
     Heatmap,
     choice::{Choice, Pick},
     gates::{self, Gates, GatesError},
     html,
-    image::{ImageChoice, ImageError, ImageOptions, ImagePicture, Overlay},
+    image::{ImageChoice, ImageError, ImagePicture},
     long,
     png::{self, PngOptions},
     svg::{self, SvgOptions},
     terminal::{self, Colour, Direction, TerminalOptions},
 };
 
-use serde_json::{Value, json};
-
 use crate::{
-    arguments::{Drawing, PictureFiles, Show},
+    arguments::{Drawing, OverImage, PictureFiles},
     failure::{CommandError, Failure},
-    output::{self, Output},
+    output,
     progress::Status,
 };
 
 mod page;
+mod show;
+
+pub use show::Shown;
 
 /// One translation, with its line and its rank.
 pub struct Entry {
@@ -62,8 +63,7 @@ const MOST_KEPT: usize = 10_000;
 /// The traces that are kept until the end, to be written as pictures and as a file.
 pub struct Kept<'a> {
     files: &'a PictureFiles,
-    /// Whether each cell over an image has one colour.
-    by_cell: bool,
+    over_image: OverImage,
     traces: Option<&'a Path>,
     entries: Vec<Entry>,
 }
@@ -83,7 +83,7 @@ impl<'a> Kept<'a> {
         expect_apart(files, traces, model, true)?;
         Ok(Self {
             files,
-            by_cell: false,
+            over_image: OverImage::default(),
             traces: traces.as_deref(),
             entries: vec![],
         })
@@ -119,7 +119,7 @@ impl<'a> Kept<'a> {
             return Err(CommandError::TooManyPictures { limit: MOST_KEPT }.into());
         }
         if self.entries.is_empty() && self.files.draws_chosen() {
-            Figure::of(trace, self.files.choice())?.expect_cells(self.by_cell)?;
+            Figure::of(trace, self.files.choice())?.expect_image(self.over_image)?;
         }
         self.entries.push(Entry::new(line, rank, trace.clone()));
         Ok(())
@@ -147,7 +147,7 @@ impl<'a> Kept<'a> {
             let traces = self.entries.iter().map(|entry| entry.trace.clone());
             regard_trace::write(path, &traces.collect::<Vec<_>>())?;
         }
-        write(self.files, self.by_cell, &self.entries)
+        write(self.files, self.over_image, &self.entries)
     }
 
     /// Writes the files of what was done before `error`, which ends the command.
@@ -160,106 +160,6 @@ impl<'a> Kept<'a> {
             self.write()?;
         }
         Err(error)
-    }
-}
-
-/// What models looked at, beside their results: on standard output, as files, or as JSON.
-pub struct Shown<'a> {
-    screen: Option<Screen>,
-    weights: bool,
-    kept: Kept<'a>,
-}
-
-impl<'a> Shown<'a> {
-    /// As the options ask, of `model`.
-    ///
-    /// # Errors
-    /// As [`Kept::new`]'s.
-    pub fn new(show: &'a Show, model: Option<impl AsRef<Path>>) -> Result<Self, Failure> {
-        expect_drawn(&show.pictures, show.attention && !show.json, "--attention")?;
-        expect_figure(&show.pictures, show.by_cell)?;
-        let screen = || Screen::detect(&show.pictures);
-        Ok(Self {
-            screen: (show.attention && !show.json).then(screen),
-            weights: show.attention && show.json,
-            kept: Kept {
-                by_cell: show.by_cell,
-                ..Kept::new(&show.pictures, &show.trace, model)?
-            },
-        })
-    }
-
-    /// Whether traces are needed.
-    pub fn is_wanted(&self) -> bool {
-        self.screen.is_some() || self.weights || self.kept.is_wanted()
-    }
-
-    /// Refuses a choice of maps that a trace of the same model does not have.
-    ///
-    /// # Errors
-    /// A usage error that says which there are.
-    pub fn expect_choice(&self, trace: &Trace) -> Result<(), Failure> {
-        if self.screen.is_some() || self.kept.files.draws_chosen() {
-            Figure::of(trace, self.kept.files.choice())?;
-        }
-        Ok(())
-    }
-
-    /// Prints a trace, and keeps it for files.
-    ///
-    /// # Errors
-    /// A map that the trace does not have, more traces than anyone can look at.
-    pub fn push(&mut self, out: &mut Output, line: usize, trace: &Trace) -> Result<(), Failure> {
-        if let Some(screen) = &self.screen {
-            out.text(&screen.draw(trace)?)?;
-        }
-        self.kept.push(line, 1, trace)
-    }
-
-    /// Its maps as JSON, `weights[head][query][key]`, if they are wanted so.
-    pub fn json(&self, trace: &Trace) -> Option<Value> {
-        let map = |map: &AttentionMap| {
-            let [heads, queries, _] = map.shape();
-            let rows = |head| -> Vec<&[f32]> { (0..queries).map(|q| map.row(head, q)).collect() };
-            json!({
-                "name": map.name(),
-                "layer": map.layer(),
-                "queries": map.queries().labels(),
-                "keys": map.keys().labels(),
-                "weights": (0..heads).map(rows).collect::<Vec<_>>(),
-            })
-        };
-        let trace = shown(trace, self.kept.files.subwords);
-        self.weights
-            .then(|| trace.maps.iter().map(map).collect::<Vec<_>>().into())
-    }
-
-    /// As [`Kept::expect_apart`].
-    ///
-    /// # Errors
-    /// As [`Kept::expect_apart`]'s.
-    pub fn expect_apart<P: AsRef<Path>>(
-        &self,
-        used: impl IntoIterator<Item = P>,
-        several: bool,
-    ) -> Result<(), Failure> {
-        self.kept.expect_apart(used, several)
-    }
-
-    /// Writes the files.
-    ///
-    /// # Errors
-    /// Nothing to draw, or a file that cannot be written.
-    pub fn write(&self) -> Result<(), Failure> {
-        self.kept.write()
-    }
-
-    /// As [`Kept::end`].
-    ///
-    /// # Errors
-    /// As [`Kept::end`]'s.
-    pub fn end(&self, error: impl Into<Failure>) -> Result<(), Failure> {
-        self.kept.end(error.into())
     }
 }
 
@@ -319,17 +219,16 @@ pub fn expect_drawn(files: &PictureFiles, shown: bool, show: &str) -> Result<(),
     }
 }
 
-/// Refuses cells of one colour, `by_cell`, where no figure is drawn.
+/// Refuses options of maps over an image where no figure is drawn.
 ///
 /// # Errors
 /// A usage error.
-pub fn expect_figure(files: &PictureFiles, by_cell: bool) -> Result<(), Failure> {
-    match by_cell && !files.draws_chosen() {
-        false => Ok(()),
-        true => Err(Failure::Usage(
-            "--by-cell says how --png and --svg draw maps over an image; add one of them, or leave it out"
-                .to_owned(),
-        )),
+pub fn expect_figure(files: &PictureFiles, over_image: OverImage) -> Result<(), Failure> {
+    match over_image.given() {
+        Some(option) if !files.draws_chosen() => Err(Failure::Usage(format!(
+            "{option} says how --png and --svg draw maps over an image; add one of them, or leave it out"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -444,33 +343,37 @@ impl Screen {
     }
 }
 
-/// Writes the pictures that `files` asks for; with `by_cell` each cell over an image has one colour.
+/// Writes the pictures that `files` asks for.
 ///
 /// # Errors
-/// Nothing to draw, `by_cell` for other maps, a page of too many weights, or a file that cannot be written.
-pub fn write(files: &PictureFiles, by_cell: bool, entries: &[Entry]) -> Result<(), Failure> {
+/// Nothing to draw, options `over_image` for other maps, a page of too many weights, or a file that cannot be written.
+pub fn write(
+    files: &PictureFiles,
+    over_image: OverImage,
+    entries: &[Entry],
+) -> Result<(), Failure> {
     // What is wrong with a page keeps no picture back.
     let page = files.html.as_ref().map(|path| page::write(path, entries));
-    draw(files, by_cell, entries)?;
+    draw(files, over_image, entries)?;
     page.unwrap_or(Ok(()))
 }
 
 /// Writes the figures of the chosen maps.
-fn draw(files: &PictureFiles, by_cell: bool, entries: &[Entry]) -> Result<(), Failure> {
+fn draw(files: &PictureFiles, over_image: OverImage, entries: &[Entry]) -> Result<(), Failure> {
     if files.draws_chosen()
         && let Some(figure) = gates_by_class(entries, files.choice())?
     {
-        figure.expect_cells(by_cell)?;
+        figure.expect_image(over_image)?;
         let drawing = Drawing {
             svg: files.svg.clone(),
             png: files.png.clone(),
             html: None,
         };
-        return write_drawing(&drawing, "", &figure.svg(by_cell), "");
+        return write_drawing(&drawing, "", &figure.svg(over_image), "");
     }
     write_figures(files, entries, &why_nothing(entries), |entry| {
         let trace = shown(&entry.trace, files.subwords);
-        svg_of(&trace, files.choice(), by_cell)
+        svg_of(&trace, files.choice(), over_image)
     })
 }
 
@@ -563,14 +466,14 @@ pub fn write_long(
     }
 }
 
-/// The chosen maps of a trace as one figure, an SVG; with `by_cell` each cell over an image has one colour.
+/// The chosen maps of a trace as one figure, an SVG.
 ///
 /// # Errors
-/// A map that the trace does not have, `by_cell` for maps that are not over an image.
-pub fn svg_of(trace: &Trace, choice: Choice, by_cell: bool) -> Result<String, Failure> {
+/// A map that the trace does not have, options `over_image` for maps that are not.
+pub fn svg_of(trace: &Trace, choice: Choice, over_image: OverImage) -> Result<String, Failure> {
     let figure = Figure::of(trace, choice)?;
-    figure.expect_cells(by_cell)?;
-    Ok(figure.svg(by_cell))
+    figure.expect_image(over_image)?;
+    Ok(figure.svg(over_image))
 }
 
 /// The gates of several images by class, if that is all that there is to draw: a class is what the model took an image for.
@@ -632,32 +535,24 @@ impl Figure {
         Ok(Self::Maps(maps.heatmaps(trace)?))
     }
 
-    /// Refuses cells of one colour where no map is over an image.
-    fn expect_cells(&self, by_cell: bool) -> Result<(), Failure> {
+    /// Refuses options of maps over an image where no map is.
+    fn expect_image(&self, over_image: OverImage) -> Result<(), Failure> {
         let has_others = match self {
             Self::Image(_) => false,
             Self::Gates(gates) => !gates.is_empty(),
             Self::Maps(heatmaps) => !heatmaps.is_empty(),
         };
-        match by_cell && has_others {
-            false => Ok(()),
-            true => Err(Failure::Usage(
-                "--by-cell is for maps over an image, and these are others; leave it out"
-                    .to_owned(),
-            )),
+        match over_image.given() {
+            Some(option) if has_others => Err(Failure::Usage(format!(
+                "{option} is for maps over an image, and these are others; leave it out"
+            ))),
+            _ => Ok(()),
         }
     }
 
-    fn svg(&self, by_cell: bool) -> String {
-        let overlay = match by_cell {
-            true => Overlay::ByCell,
-            false => Overlay::default(),
-        };
+    fn svg(&self, over_image: OverImage) -> String {
         match self {
-            Self::Image(picture) => picture.svg(&ImageOptions {
-                overlay,
-                ..ImageOptions::default()
-            }),
+            Self::Image(picture) => picture.svg(&over_image.options()),
             Self::Gates(all) => gates::stacked(all),
             Self::Maps(heatmaps) => svg::grid(heatmaps, &SvgOptions::default()),
         }
@@ -709,13 +604,22 @@ pub fn shown(trace: &Trace, subwords: bool) -> Trace {
 }
 
 fn why_nothing(entries: &[Entry]) -> String {
-    match entries
-        .iter()
-        .find(|entry| !entry.trace.source.trim().is_empty() || entry.trace.image.is_some())
-    {
+    match entries.iter().find(|entry| !is_blank(&entry.trace)) {
         None => "there was no text".to_owned(),
         Some(entry) => format!("{} is a model without attention", entry.trace.model),
     }
+}
+
+/// Whether a trace is of nothing that any model could look at.
+fn is_blank(trace: &Trace) -> bool {
+    trace.source.trim().is_empty() && trace.image.is_none()
+}
+
+/// Says that the `model` has no attention to show.
+pub fn warn_of_nothing(model: &str) {
+    output::warn(&format!(
+        "{model} is a model without attention: there is nothing to show"
+    ));
 }
 
 /// `look.svg` for one translation; `look-LINE.svg`, `look-RANK.svg` or `look-LINE-RANK.svg` where

@@ -1,5 +1,7 @@
 //! The processes that `mpirun` started, if it did: they run the same command, share its work, and rank 0 alone prints and writes files.
 
+mod images;
+
 use std::{
     fmt::Display,
     fs::{self, File},
@@ -20,6 +22,8 @@ use crate::{
     failure::{CommandError, Failure},
     output,
 };
+
+pub use images::{expect_same_files, expect_same_images, expect_same_part};
 
 /// Bytes of a file that are hashed at once.
 const PART: u64 = 1 << 20;
@@ -294,20 +298,28 @@ mod tests {
         inputs: [&[&str]; 2],
         options: [&str; 2],
     ) -> Result<(), String> {
+        both(|ranks| {
+            let own = ranks.rank();
+            compare(ranks, [models[own].to_owned()], inputs[own], options[own])
+        })
+    }
+
+    /// What two ranks are told by what `compare` does on each; both are told the same.
+    pub(super) fn both(
+        compare: impl Fn(&dyn Ranks) -> Result<(), Failure> + Sync,
+    ) -> Result<(), String> {
+        let compare = &compare;
         let told = thread::scope(|scope| {
-            let each = Threads::new(2).into_iter().zip(models).zip(inputs);
-            let running: Vec<_> = each
-                .zip(options)
-                .map(|(((ranks, model), inputs), options)| {
-                    scope.spawn(move || {
-                        let compared = compare(&ranks, [model.to_owned()], inputs, options);
-                        compared.map_err(|failure| match failure {
-                            Failure::Error(error) => error.to_string(),
-                            other => panic!("{other:?}"),
-                        })
+            let ranks = Threads::new(2).into_iter();
+            let running = ranks.map(|ranks| {
+                scope.spawn(move || {
+                    compare(&ranks).map_err(|failure| match failure {
+                        Failure::Error(error) => error.to_string(),
+                        other => panic!("{other:?}"),
                     })
                 })
-                .collect();
+            });
+            let running: Vec<_> = running.collect();
             let told = running.into_iter().map(|thread| thread.join().unwrap());
             told.collect::<Vec<Result<(), String>>>()
         });
@@ -316,7 +328,7 @@ mod tests {
     }
 
     /// A file of a folder that is made for it.
-    fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
+    pub(super) fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();

@@ -4,7 +4,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::OnceLock,
 };
@@ -217,25 +217,46 @@ fn processes_make_the_losses_of_one() {
         succeeded(&regard(count, folder, &resumed));
         assert_eq!(fs::read_to_string(folder.join("part.txt")).unwrap(), done);
     }
+    // So does a command that scores what it translates.
+    let evaluate = [
+        "evaluate",
+        "--model",
+        "2",
+        "--source",
+        "lines.txt",
+        "--references",
+        "lines.txt",
+        "--tokenizer",
+        "none",
+        "-q",
+        "-o",
+    ];
+    let whole = [&evaluate[..], &["evaluated.txt"]].concat();
+    let scores = succeeded(&regard(0, folder, &whole));
+    let done = fs::read_to_string(folder.join("evaluated.txt")).unwrap();
+    fs::write(folder.join("rest.txt"), &done[..done.len() / 3]).unwrap();
+    let resumed = [&evaluate[..], &["rest.txt", "--resume"]].concat();
+    for count in [2, 0] {
+        assert_eq!(succeeded(&regard(count, folder, &resumed)), scores);
+        assert_eq!(fs::read_to_string(folder.join("rest.txt")).unwrap(), done);
+    }
+}
+
+/// A golden file or folder of the models.
+fn golden(name: &str) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden");
+    golden.join(name)
 }
 
 /// A tiny pretrained model of random weights, in a folder.
 fn pretrained(case: &str, folder: &Path) {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/golden");
+    let from = golden("pretrained").join(case);
     let to = folder.join(case);
     fs::create_dir(&to).unwrap();
     for name in ["config.json", "model.safetensors"] {
-        fs::copy(
-            golden.join("pretrained").join(case).join(name),
-            to.join(name),
-        )
-        .unwrap();
+        fs::copy(from.join(name), to.join(name)).unwrap();
     }
-    fs::copy(
-        golden.join("scores/tokenizer.json"),
-        to.join("tokenizer.json"),
-    )
-    .unwrap();
+    fs::copy(golden("scores/tokenizer.json"), to.join("tokenizer.json")).unwrap();
 }
 
 #[test]
@@ -449,15 +470,16 @@ fn another_model_or_text_on_one_process_is_refused() {
         let lines = "a man\n".repeat(3 + usize::from(rank == "1"));
         fs::write(own.join("lines.txt"), lines).unwrap();
     }
-    let refused = |arguments: &str, what: &str| {
-        let own =
-            format!("{REGARD} {arguments}").replace("RANK", "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}");
+    let refused_in = |place: &str, arguments: &str, what: &str| {
+        let own = format!("cd {place} && {REGARD} {arguments}");
+        let own = own.replace("RANK", "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}");
         let refused = mpirun(2, folder).args(["sh", "-c", &own]).output().unwrap();
         assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stdout));
         let said = text(&refused.stderr);
         let expected = format!("error: rank 1 differs from rank 0 in {what}");
         assert!(said.contains(&expected), "{said}");
     };
+    let refused = |arguments: &str, what: &str| refused_in(".", arguments, what);
     // The last weight.
     let weights = folder.join("1/bert/model.safetensors");
     let mut bytes = fs::read(&weights).unwrap();
@@ -495,6 +517,35 @@ fn another_model_or_text_on_one_process_is_refused() {
     refused(
         "embed --model 0/bert --prompt RANK hill",
         "the options: `--prompt 1`",
+    );
+    // Images of the same name: what their files hold.
+    let clip = golden("pretrained/clip");
+    let clip = clip.to_str().unwrap();
+    for rank in ["0", "1"] {
+        fs::copy(
+            golden("pretrained/clip/photo.png"),
+            folder.join(rank).join("photo.png"),
+        )
+        .unwrap();
+    }
+    let embed = [
+        "embed",
+        "--model",
+        clip,
+        "--image",
+        "0/photo.png",
+        "--image",
+        "1",
+    ];
+    let one = succeeded(&regard(0, folder, &embed));
+    assert_eq!(succeeded(&regard(2, folder, &embed)), one);
+    let mut photo = fs::read(folder.join("1/photo.png")).unwrap();
+    photo.push(0);
+    fs::write(folder.join("1/photo.png"), photo).unwrap();
+    refused_in(
+        "RANK",
+        &format!("embed --model {clip} --image photo.png"),
+        "the input files: `photo.png, ",
     );
 }
 

@@ -10,6 +10,9 @@
 //! interval of one system is about ±1.7 BLEU, so comparing two intervals hides most differences
 //! that the paired test finds.
 //!
+//! What is drawn are segments, or other examples such as images ([`Resampled`]): an image that is drawn twice brings all of its questions
+//! or objects twice. Where some resamples have no score, as an average precision without objects, the interval is that of the others.
+//!
 //! Resamples are drawn as sacrebleu draws them, numpy's generator included: means, intervals and
 //! p-values agree with `sacrebleu --paired-bs` and `--confidence`. Two things differ. sacrebleu
 //! adds counts in 32-bit floats, exact up to 16.7 million, and rounds each precision to one; we
@@ -32,7 +35,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::random::Pcg64;
-use crate::{Confidence, EvaluateError, Metric, SegmentCounts, lines};
+use crate::{Confidence, EvaluateError, Metric, Resampled, SegmentCounts, lines};
 
 /// How many resamples to draw, and from which seed; the defaults are sacrebleu's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,8 +105,19 @@ impl Bootstrap {
         metric: &dyn Metric,
         counts: &SegmentCounts,
     ) -> Result<Confidence, EvaluateError> {
-        let [scores] = self.scores(metric, [counts])?;
-        Ok(self.interval(&scores))
+        self.confidence_of(&(metric, counts))?.ok_or_else(nothing)
+    }
+
+    /// The interval of a score of examples; `None` if no resample has a score.
+    ///
+    /// # Errors
+    /// [`EvaluateError::InvalidOption`] as [`confidence`](Self::confidence).
+    pub fn confidence_of(
+        &self,
+        score: &dyn Resampled,
+    ) -> Result<Option<Confidence>, EvaluateError> {
+        let [scores] = self.scores([score])?;
+        Ok(self.interval(scores.into_iter().flatten().collect()))
     }
 
     /// Compares a system with a baseline that was scored by the same metric on the same segments.
@@ -117,13 +131,29 @@ impl Bootstrap {
         baseline: &SegmentCounts,
         system: &SegmentCounts,
     ) -> Result<PairedBootstrap, EvaluateError> {
+        let paired = self.paired_of(&(metric, baseline), &(metric, system))?;
+        paired.ok_or_else(nothing)
+    }
+
+    /// Compares a system with a baseline that has the same score of the same examples; `None` if either has no score, or no resample
+    /// has both.
+    ///
+    /// # Errors
+    /// [`EvaluateError::InvalidOption`] as [`confidence`](Self::confidence), and [`EvaluateError::LineCounts`] if the two differ in
+    /// their number of examples.
+    pub fn paired_of(
+        &self,
+        baseline: &dyn Resampled,
+        system: &dyn Resampled,
+    ) -> Result<Option<PairedBootstrap>, EvaluateError> {
         lines::check_aligned(
-            ("baseline", baseline.segments()),
-            ("system", system.segments()),
+            ("baseline", baseline.examples()),
+            ("system", system.examples()),
         )?;
-        let [baseline_scores, system_scores] = self.scores(metric, [baseline, system])?;
-        let baseline_score = metric.score(&baseline.total());
-        let system_score = metric.score(&system.total());
+        let [baseline_scores, system_scores] = self.scores([baseline, system])?;
+        let pairs = baseline_scores.into_iter().zip(system_scores);
+        let pairs = pairs.filter_map(|(baseline, system)| baseline.zip(system));
+        let (baseline_scores, system_scores): (Vec<f64>, Vec<f64>) = pairs.unzip();
         let differences: Vec<f64> = system_scores
             .iter()
             .zip(&baseline_scores)
@@ -133,23 +163,26 @@ impl Bootstrap {
             .iter()
             .filter(|&&difference| difference > 0.0)
             .count();
-        Ok(PairedBootstrap {
-            baseline: baseline_score,
-            system: system_score,
-            p_value: p_value(&differences, system_score - baseline_score),
-            wins: wins as f64 / self.resamples as f64,
-            baseline_confidence: self.interval(&baseline_scores),
-            system_confidence: self.interval(&system_scores),
-            difference_confidence: self.interval(&differences),
-        })
+        let compared = || {
+            let (baseline, system) = (baseline.all()?, system.all()?);
+            Some(PairedBootstrap {
+                baseline,
+                system,
+                p_value: p_value(&differences, system - baseline),
+                wins: wins as f64 / differences.len() as f64,
+                baseline_confidence: self.interval(baseline_scores)?,
+                system_confidence: self.interval(system_scores)?,
+                difference_confidence: self.interval(differences)?,
+            })
+        };
+        Ok(compared())
     }
 
-    /// Each system's score on every resample; all systems see the same resamples.
+    /// Each system's score on every resample; all systems, of as many examples each, see the same resamples.
     fn scores<const N: usize>(
         &self,
-        metric: &dyn Metric,
-        systems: [&SegmentCounts; N],
-    ) -> Result<[Vec<f64>; N], EvaluateError> {
+        systems: [&dyn Resampled; N],
+    ) -> Result<[Vec<Option<f64>>; N], EvaluateError> {
         let refuse = |option, given: usize, expected: &str| EvaluateError::InvalidOption {
             option,
             given: given.to_string(),
@@ -162,50 +195,52 @@ impl Bootstrap {
                 &format!("a number from 1 to {MAX_RESAMPLES}"),
             ));
         }
-        let segments = systems[0].segments();
-        if segments == 0 {
-            return Err(EvaluateError::Empty {
-                name: "the segments to resample".to_owned(),
-            });
+        let examples = systems[0].examples();
+        let mut scores: [Vec<Option<f64>>; N] = std::array::from_fn(|_| vec![]);
+        if examples == 0 {
+            return Ok(scores);
         }
-        let bound = u32::try_from(segments)
-            .map_err(|_| refuse("the number of segments", segments, "at most 4294967295"))?;
+        let bound = u32::try_from(examples)
+            .map_err(|_| refuse("the number of segments", examples, "at most 4294967295"))?;
 
         // The generator is one stream; drawing some resamples at a time lets the sums run in
-        // parallel without holding all resamples x segments indices.
-        let at_once = (1 << 20) / segments + 1;
+        // parallel without holding all resamples x examples indices.
+        let at_once = (1 << 20) / examples + 1;
         let mut generator = Pcg64::new(self.seed);
-        let mut scores: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(self.resamples));
         let mut remaining = self.resamples;
         while remaining > 0 {
             let drawn = remaining.min(at_once);
-            let indices: Vec<u32> = (0..drawn * segments)
+            let indices: Vec<u32> = (0..drawn * examples)
                 .map(|_| generator.below(bound))
                 .collect();
-            for (scores, counts) in scores.iter_mut().zip(systems) {
-                scores.par_extend(indices.par_chunks_exact(segments).map(|resample| {
-                    metric.score(&counts.sum(resample.iter().map(|&index| index as usize)))
-                }));
+            for (scores, system) in scores.iter_mut().zip(systems) {
+                let resamples = indices.par_chunks_exact(examples);
+                scores.par_extend(resamples.map(|drawn| system.score(drawn)));
             }
             remaining -= drawn;
         }
         Ok(scores)
     }
 
-    /// sacrebleu's interval: the sorted scores less one fortieth at each end.
-    fn interval(&self, scores: &[f64]) -> Confidence {
-        let mut sorted = scores.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let cut = sorted.len() / 40;
-        let (lower, upper) = (sorted[cut], sorted[sorted.len() - cut - 1]);
-        Confidence {
-            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+    /// sacrebleu's interval: the sorted scores less one fortieth at each end. `None` of no scores.
+    fn interval(&self, mut scores: Vec<f64>) -> Option<Confidence> {
+        scores.sort_unstable_by(f64::total_cmp);
+        let cut = scores.len() / 40;
+        let (lower, upper) = (*scores.get(cut)?, scores[scores.len() - cut - 1]);
+        Some(Confidence {
+            mean: scores.iter().sum::<f64>() / scores.len() as f64,
             half_width: 0.5 * (upper - lower),
             lower,
             upper,
             resamples: self.resamples,
             seed: self.seed,
-        }
+        })
+    }
+}
+
+fn nothing() -> EvaluateError {
+    EvaluateError::Empty {
+        name: "the segments to resample".to_owned(),
     }
 }
 
@@ -280,8 +315,10 @@ mod tests {
             resamples: 40,
             seed: 7,
         };
-        let [few] = few.scores(&Bleu::default(), [&some]).unwrap();
-        let [many] = many.scores(&Bleu::default(), [&some]).unwrap();
+        let metric = Bleu::default();
+        let score: (&dyn Metric, &SegmentCounts) = (&metric, &some);
+        let [few] = few.scores([&score]).unwrap();
+        let [many] = many.scores([&score]).unwrap();
         assert_eq!(few[..], many[..10]);
     }
 }

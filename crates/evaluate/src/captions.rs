@@ -7,10 +7,11 @@
 //! ```
 //!
 //! `l` counts the bigrams of a caption. All captions are words between white space, lower-cased and without punctuation by the caller.
-//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text, but for a BLEU of 0; its tokenizer (that of the
-//! Penn Treebank, in Java) is not part of this crate. Where no n-gram of some length has a match, BLEU is 0, and there a small number:
-//! 1e-15 stands for the matches, and 1e-9 for the n-grams if there are none. With a single image every inverse frequency, and so
-//! CIDEr-D, is 0.
+//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text, but for a BLEU of 0. As its tokenizer does (that of
+//! the Penn Treebank), contractions are split: `there's` is `there 's`, `don't` is `do n't`, `cannot` is `can not`. Two things differ: a
+//! few rare words with apostrophes (`'em`, `'90s`, `ol'`, `y'all`, `rock'n'roll`), and words with a hyphen, which stay whole there. Where
+//! no n-gram of some length has a match, BLEU is 0, and there a small number: 1e-15 stands for the matches, and 1e-9 for the n-grams if
+//! there are none. With a single image every inverse frequency, and so CIDEr-D, is 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,13 +19,21 @@ use std::fmt;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bleu, EvaluateError, Smoothing, Tokenizer, lines};
+use crate::{
+    Bleu, EvaluateError, Metric, Ratio, Resampled, SegmentCounts, Smoothing, Tokenizer, lines,
+};
 
 /// The highest order of n-grams.
 const ORDER: usize = 4;
 
 /// Deviation of the Gaussian on differences of length.
 const DEVIATION: f64 = 6.0;
+
+/// Ends of contractions, which are words of their own.
+const CLITICS: [&str; 7] = ["n't", "'s", "'m", "'d", "'re", "'ve", "'ll"];
+
+/// Words that are two, of which the first has three letters.
+const FUSED: [&str; 6] = ["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"];
 
 /// BLEU and CIDEr-D of captions.
 ///
@@ -56,15 +65,48 @@ impl CaptionScores {
         R: AsRef<[S]> + Sync,
         S: AsRef<str> + Sync,
     {
+        Ok(CaptionCounts::collect(captions, references)?.scores())
+    }
+}
+
+/// Captions counted image by image, from which the scores of any choice of the images follow.
+///
+/// ```
+/// use regard_evaluate::{Bootstrap, CaptionCounts};
+/// let captions = ["a red ball", "two dogs run", "a blue ball"];
+/// let references = [["a red ball"], ["two dogs run fast"], ["a small blue ball"]];
+/// let counts = CaptionCounts::collect(&captions, &references)?;
+/// let interval = Bootstrap::default().confidence_of(counts.cider_d())?.unwrap();
+/// let score = counts.scores().cider_d;
+/// assert!(interval.lower < score && score < interval.upper);
+/// # Ok::<(), regard_evaluate::EvaluateError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CaptionCounts {
+    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, and what it counts.
+    bleu: [(Bleu, SegmentCounts); ORDER],
+    cider_d: Ratio,
+}
+
+impl CaptionCounts {
+    /// Counts each of `captions` against the `references` with the same number, at least one each.
+    ///
+    /// # Errors
+    /// [`EvaluateError::LineCounts`], [`EvaluateError::Empty`], [`EvaluateError::NoReferences`].
+    pub fn collect<C, R, S>(captions: &[C], references: &[R]) -> Result<Self, EvaluateError>
+    where
+        C: AsRef<str> + Sync,
+        R: AsRef<[S]> + Sync,
+        S: AsRef<str> + Sync,
+    {
         lines::check_aligned(
             ("captions", captions.len()),
             ("references", references.len()),
         )?;
+        let captions: Vec<String> = captions.iter().map(|one| treebank(one.as_ref())).collect();
         let of_image = |refs: &R| {
-            refs.as_ref()
-                .iter()
-                .map(|one| one.as_ref().to_owned())
-                .collect()
+            let refs = refs.as_ref().iter();
+            refs.map(|one| treebank(one.as_ref())).collect()
         };
         let references: Vec<Vec<String>> = references.iter().map(of_image).collect();
         let most = references.iter().map(Vec::len).max().unwrap_or(0);
@@ -80,20 +122,40 @@ impl CaptionScores {
             nth.collect::<Vec<_>>()
         };
         let streams: Vec<Vec<&String>> = (0..most).map(stream).collect();
-        let mut bleu = [0.0; ORDER];
-        for (order, score) in (1..).zip(&mut bleu) {
+        let counted = |order: usize| -> Result<(Bleu, SegmentCounts), EvaluateError> {
             let metric = Bleu {
                 tokenizer: Tokenizer::None,
                 smoothing: Smoothing::None,
                 order,
                 ..Bleu::default()
             };
-            *score = metric.corpus(captions, &streams)?.score;
-        }
+            let counts = SegmentCounts::collect(&metric, &captions, &streams)?;
+            Ok((metric, counts))
+        };
         Ok(Self {
-            bleu,
-            cider_d: cider_d(captions, &references),
+            bleu: [counted(1)?, counted(2)?, counted(3)?, counted(4)?],
+            cider_d: cider_d(&captions, &references),
         })
+    }
+
+    /// The scores of all images.
+    pub fn scores(&self) -> CaptionScores {
+        let bleu = self.bleu.each_ref();
+        CaptionScores {
+            bleu: bleu.map(|(metric, counts)| metric.score(&counts.total())),
+            cider_d: self.cider_d.all().unwrap_or_default(),
+        }
+    }
+
+    /// BLEU-4 of any choice of the images.
+    pub fn bleu_4(&self) -> (&dyn Metric, &SegmentCounts) {
+        let (metric, counts) = &self.bleu[ORDER - 1];
+        (metric, counts)
+    }
+
+    /// CIDEr-D of any choice of the images; how frequent an n-gram is, is counted in the references of all.
+    pub fn cider_d(&self) -> &Ratio {
+        &self.cider_d
     }
 }
 
@@ -106,6 +168,30 @@ impl fmt::Display for CaptionScores {
             "BLEU-1 to 4 {one:.2} {two:.2} {three:.2} {four:.2}, CIDEr-D {cider:.3}"
         )
     }
+}
+
+/// A caption with its contractions split as in the Penn Treebank, and without the apostrophes around a word.
+fn treebank(caption: &str) -> String {
+    let mut words = vec![];
+    for word in caption.split_whitespace() {
+        let (mut stem, mut ends) = (word.trim_end_matches('\''), vec![]);
+        let clitic = |word: &str| CLITICS.into_iter().find(|&end| word.ends_with(end));
+        while let Some(end) = clitic(stem).filter(|end| end.len() < stem.len()) {
+            stem = &stem[..stem.len() - end.len()];
+            ends.push(end);
+        }
+        // An end that stands alone is such a word already.
+        if !CLITICS.contains(&stem) {
+            stem = stem.trim_start_matches('\'');
+        }
+        let (first, second) = match FUSED.contains(&stem) {
+            true => stem.split_at(3),
+            false => (stem, ""),
+        };
+        let parts = [first, second].into_iter().chain(ends.into_iter().rev());
+        words.extend(parts.filter(|part| !part.is_empty()));
+    }
+    words.join(" ")
 }
 
 /// A number for each n-gram, which is words side by side.
@@ -149,7 +235,8 @@ impl<'a> Weighted<'a> {
     }
 }
 
-fn cider_d<C: AsRef<str> + Sync>(captions: &[C], references: &[Vec<String>]) -> f64 {
+/// CIDEr-D as a mean over the images.
+fn cider_d(captions: &[String], references: &[Vec<String>]) -> Ratio {
     let mut frequency = NGrams::new();
     for refs in references {
         let seen: BTreeSet<Vec<&str>> = refs
@@ -161,8 +248,8 @@ fn cider_d<C: AsRef<str> + Sync>(captions: &[C], references: &[Vec<String>]) -> 
         }
     }
     let images = references.len().max(1);
-    let of_image = |(caption, refs): (&C, &Vec<String>)| {
-        let caption = Weighted::new(caption.as_ref(), &frequency, images);
+    let of_image = |(caption, refs): (&String, &Vec<String>)| {
+        let caption = Weighted::new(caption, &frequency, images);
         let similar = refs.iter().map(|one| {
             let reference = Weighted::new(one, &frequency, images);
             let mut sums = [0.0; ORDER];
@@ -182,8 +269,8 @@ fn cider_d<C: AsRef<str> + Sync>(captions: &[C], references: &[Vec<String>]) -> 
                 });
             cosines.sum::<f64>() * alike / ORDER as f64
         });
-        similar.sum::<f64>() / refs.len() as f64
+        (10.0 * similar.sum::<f64>() / refs.len() as f64, 1.0)
     };
-    let scores: Vec<f64> = captions.par_iter().zip(references).map(of_image).collect();
-    10.0 * scores.iter().sum::<f64>() / scores.len().max(1) as f64
+    let scores: Vec<(f64, f64)> = captions.par_iter().zip(references).map(of_image).collect();
+    scores.into_iter().collect()
 }

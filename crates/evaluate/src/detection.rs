@@ -12,9 +12,16 @@
 //! A crowd is many things that are not told apart: an object in it is neither right nor wrong, and it need not be found. The numbers
 //! are those of pycocotools 2.0 for all areas and 100 objects an image.
 //!
+//! What is found is compared with what is there in each image alone. So [`Matches`] are made once, and are sorted by score once: from
+//! them follow the numbers of any choice of the images, which a bootstrap asks for a thousand times.
+//!
 //! Source: Lin et al. 2014, "Microsoft COCO", and `COCOeval` of its tools.
 
+use std::{iter, ops::Range};
+
 use serde::{Deserialize, Serialize};
+
+use crate::{Ratio, Resampled};
 
 /// Most objects of a class that count in an image.
 const MOST: usize = 100;
@@ -24,6 +31,9 @@ const RECALLS: usize = 101;
 
 /// The least IoUs.
 const THRESHOLDS: usize = 10;
+
+/// The place of .75 among them.
+const AT_75: usize = 5;
 
 /// `|a ∩ b| / |a ∪ b|` of boxes `[x, y, width, height]`; with a crowd `b` the share of `a` inside it.
 ///
@@ -121,31 +131,200 @@ impl AveragePrecision {
     /// # Panics
     /// If an image has not one overlap for each pair.
     pub fn of(images: &[DetectedImage], classes: usize) -> Self {
+        Matches::new(images, classes).precision()
+    }
+}
+
+/// Found objects, compared with those that are there: what the average precision of any choice of the images follows from.
+///
+/// ```
+/// use regard_evaluate::{Bootstrap, DetectedImage, FoundObject, Matches, Resampled, TrueObject};
+///
+/// let image = |overlap| DetectedImage {
+///     found: vec![FoundObject { class: 0, score: 0.9 }],
+///     truth: vec![TrueObject { class: 0, crowd: false }],
+///     overlap: vec![overlap],
+/// };
+/// let matches = Matches::new(&[image(0.6), image(0.4)], 1);
+/// // Twice the first image, or twice the second.
+/// assert_eq!(matches.ap50().score(&[0, 0]), Some(1.0));
+/// assert_eq!(matches.ap50().score(&[1, 1]), Some(0.0));
+/// let interval = Bootstrap::default().confidence_of(&matches.ap50())?.unwrap();
+/// assert_eq!((interval.lower, interval.upper), (0.0, 1.0));
+/// # Ok::<(), regard_evaluate::EvaluateError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Matches {
+    images: usize,
+    classes: Vec<OfClass>,
+}
+
+/// What was found of a class, and what is there.
+#[derive(Debug, Clone, PartialEq)]
+struct OfClass {
+    /// The highest score first. A stable sort, as pycocotools has: of equal scores the earlier image first.
+    ranked: Vec<Candidate>,
+    /// Images with objects that must be found, and how many.
+    wanted: Vec<(u32, usize)>,
+}
+
+/// A found object as it counts at each least IoU, for which there is a bit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Candidate {
+    score: f64,
+    image: u32,
+    right: u16,
+    /// It lies in a crowd.
+    ignored: u16,
+}
+
+impl Matches {
+    /// Compares what was found in these images with what is there; classes are below `classes`, others count for nothing.
+    ///
+    /// # Panics
+    /// If an image has not one overlap for each pair.
+    pub fn new(images: &[DetectedImage], classes: usize) -> Self {
         for image in images {
             let pairs = image.found.len() * image.truth.len();
             assert_eq!(image.overlap.len(), pairs, "an overlap for each pair");
         }
-        let of_class: Vec<Option<[f64; THRESHOLDS]>> = (0..classes)
-            .map(|class| precision_of(images, class))
-            .collect();
-        let there: Vec<&[f64; THRESHOLDS]> = of_class.iter().flatten().collect();
-        let mean = |values: &mut dyn Iterator<Item = f64>| {
-            let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| {
-                (sum + value, count + 1)
-            });
-            sum / count.max(1) as f64
+        let of_class = |class: usize| {
+            let (mut ranked, mut wanted) = (vec![], vec![]);
+            for (number, image) in (0u32..).zip(images) {
+                ranked.extend(candidates(image, number, class));
+                let must = |object: &&TrueObject| object.class == class && !object.crowd;
+                match image.truth.iter().filter(must).count() {
+                    0 => {}
+                    count => wanted.push((number, count)),
+                }
+            }
+            ranked.sort_by(|a, b| b.score.total_cmp(&a.score));
+            OfClass { ranked, wanted }
         };
-        let at = |threshold: usize| mean(&mut there.iter().map(|class| class[threshold]));
         Self {
-            ap: mean(&mut there.iter().flat_map(|class| class.iter().copied())),
-            ap50: at(0),
-            ap75: at(5),
+            images: images.len(),
+            classes: (0..classes).map(of_class).collect(),
+        }
+    }
+
+    /// The average precision of all images.
+    pub fn precision(&self) -> AveragePrecision {
+        let copies = vec![1; self.images];
+        let classes = self.classes.iter();
+        let of_class = classes.map(|class| class.precision(&copies, 0..THRESHOLDS));
+        let of_class: Vec<Option<Vec<f64>>> = of_class.collect();
+        let there = || of_class.iter().flatten();
+        let at = |threshold: usize| mean(there().map(|class| class[threshold]));
+        AveragePrecision {
+            ap: mean(there().flatten().copied()).unwrap_or_default(),
+            ap50: at(0).unwrap_or_default(),
+            ap75: at(AT_75).unwrap_or_default(),
             classes: of_class
                 .iter()
-                .map(|class| Some(mean(&mut class.as_ref()?.iter().copied())))
+                .map(|class| mean(class.as_ref()?.iter().copied()))
                 .collect(),
         }
     }
+
+    /// [`AveragePrecision::ap`] of any choice of the images.
+    pub fn ap(&self) -> MatchesAt<'_> {
+        self.at(0..THRESHOLDS)
+    }
+
+    /// [`AveragePrecision::ap50`] of any choice of the images.
+    pub fn ap50(&self) -> MatchesAt<'_> {
+        self.at(0..1)
+    }
+
+    /// [`AveragePrecision::ap75`] of any choice of the images.
+    pub fn ap75(&self) -> MatchesAt<'_> {
+        self.at(AT_75..AT_75 + 1)
+    }
+
+    fn at(&self, thresholds: Range<usize>) -> MatchesAt<'_> {
+        MatchesAt {
+            matches: self,
+            thresholds,
+        }
+    }
+}
+
+/// The average precision of any choice of the images, as a mean over some of the least IoUs: of [`Matches::ap`], [`Matches::ap50`] and
+/// [`Matches::ap75`]. It is that of a set in which an image stands as often as it is named, copies side by side; none where no object
+/// must be found.
+#[derive(Debug, Clone)]
+pub struct MatchesAt<'a> {
+    matches: &'a Matches,
+    thresholds: Range<usize>,
+}
+
+impl Resampled for MatchesAt<'_> {
+    fn examples(&self) -> usize {
+        self.matches.images
+    }
+
+    fn score(&self, drawn: &[u32]) -> Option<f64> {
+        let mut copies = vec![0; self.matches.images];
+        for &image in drawn {
+            copies[image as usize] += 1;
+        }
+        let classes = self.matches.classes.iter();
+        let there = classes.filter_map(|class| class.precision(&copies, self.thresholds.clone()));
+        mean(there.flatten())
+    }
+}
+
+impl OfClass {
+    /// The average precision at each of the least IoUs, of as many `copies` of each image; `None` if there is no object that must be
+    /// found.
+    fn precision(&self, copies: &[u32], thresholds: Range<usize>) -> Option<Vec<f64>> {
+        let copies = |image: u32| copies[image as usize] as usize;
+        let wanted = self.wanted.iter();
+        let wanted: usize = wanted.map(|&(image, count)| copies(image) * count).sum();
+        if wanted == 0 {
+            return None;
+        }
+        let mut found = 0usize;
+        let mut ignored = [0usize; THRESHOLDS];
+        // The precision wherever one more object is right.
+        let mut precisions: [Vec<f64>; THRESHOLDS] = Default::default();
+        let together = |a: &Candidate, b: &Candidate| {
+            a.image == b.image && a.score.total_cmp(&b.score).is_eq()
+        };
+        // What has equal scores in an image stays together, as the copies of the image follow each other.
+        for of_image in self.ranked.chunk_by(together) {
+            for candidate in iter::repeat_n(of_image, copies(of_image[0].image)).flatten() {
+                found += 1;
+                if candidate.right | candidate.ignored == 0 {
+                    continue;
+                }
+                for threshold in thresholds.clone() {
+                    let bit = 1 << threshold;
+                    if candidate.ignored & bit != 0 {
+                        ignored[threshold] += 1;
+                    } else if candidate.right & bit != 0 {
+                        let right = (precisions[threshold].len() + 1) as f64;
+                        // The term against division by 0 is pycocotools'.
+                        let all = (found - ignored[threshold]) as f64 + f64::EPSILON;
+                        precisions[threshold].push(right / all);
+                    }
+                }
+            }
+        }
+        let precisions = &mut precisions[thresholds];
+        let means = precisions
+            .iter_mut()
+            .map(|of_right| mean_precision(of_right, wanted));
+        Some(means.collect())
+    }
+}
+
+/// `None` of no values.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| {
+        (sum + value, count + 1)
+    });
+    (count > 0).then(|| sum / count as f64)
 }
 
 /// The least IoUs, computed as pycocotools does.
@@ -154,29 +333,6 @@ fn threshold(index: usize) -> f64 {
         true => 0.95,
         false => 0.5 + index as f64 * ((0.95 - 0.5) / (THRESHOLDS - 1) as f64),
     }
-}
-
-/// The average precision of a class at each least IoU; `None` if no image has an object of it that must be found.
-fn precision_of(images: &[DetectedImage], class: usize) -> Option<[f64; THRESHOLDS]> {
-    let wanted = |object: &&TrueObject| object.class == class && !object.crowd;
-    let wanted: usize = images
-        .iter()
-        .map(|image| image.truth.iter().filter(wanted).count())
-        .sum();
-    if wanted == 0 {
-        return None;
-    }
-    Some(std::array::from_fn(|index| {
-        let threshold = threshold(index);
-        // Score, and whether it is right; without what lies in a crowd.
-        let mut ranked: Vec<(f64, bool)> = vec![];
-        for image in images {
-            ranked.extend(judged(image, class, threshold));
-        }
-        // A stable sort, as pycocotools has: of equal scores the earlier image first.
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-        mean_precision(&ranked, wanted)
-    }))
 }
 
 /// The places of the class's best-scored objects, best first.
@@ -188,68 +344,74 @@ fn best(image: &DetectedImage, class: usize) -> Vec<usize> {
     order
 }
 
-/// The objects of a class that were found, best first, with whether they are right; those in a crowd are left out.
-fn judged(image: &DetectedImage, class: usize, threshold: f64) -> Vec<(f64, bool)> {
+/// The objects of a class that were found in the image of this number, best first.
+fn candidates(image: &DetectedImage, number: u32, class: usize) -> Vec<Candidate> {
+    let best = best(image, class);
+    let candidate = |&found: &usize| Candidate {
+        score: image.found[found].score,
+        image: number,
+        right: 0,
+        ignored: 0,
+    };
+    let mut candidates: Vec<Candidate> = best.iter().map(candidate).collect();
     let mut truth: Vec<usize> = (0..image.truth.len())
         .filter(|&place| image.truth[place].class == class)
         .collect();
     // Crowds come last: they are taken only by what fits nothing else.
     truth.sort_by_key(|&place| image.truth[place].crowd);
-    let mut taken = vec![false; image.truth.len()];
-    let mut judged = vec![];
-    for found in best(image, class) {
-        let mut least = threshold.min(1.0 - 1e-10);
-        let mut matched: Option<usize> = None;
-        for &place in &truth {
-            let crowd = image.truth[place].crowd;
-            if taken[place] && !crowd {
-                continue;
+    for index in 0..THRESHOLDS {
+        let mut taken = vec![false; image.truth.len()];
+        for (&found, candidate) in best.iter().zip(&mut candidates) {
+            let mut least = threshold(index).min(1.0 - 1e-10);
+            let mut matched: Option<usize> = None;
+            for &place in &truth {
+                let crowd = image.truth[place].crowd;
+                if taken[place] && !crowd {
+                    continue;
+                }
+                if crowd && matched.is_some_and(|place| !image.truth[place].crowd) {
+                    break;
+                }
+                let overlap = image.overlap[found * image.truth.len() + place];
+                if overlap >= least {
+                    (least, matched) = (overlap, Some(place));
+                }
             }
-            if crowd && matched.is_some_and(|place| !image.truth[place].crowd) {
-                break;
-            }
-            let overlap = image.overlap[found * image.truth.len() + place];
-            if overlap >= least {
-                (least, matched) = (overlap, Some(place));
-            }
-        }
-        if let Some(place) = matched {
+            let Some(place) = matched else { continue };
             taken[place] = true;
-        }
-        if !matched.is_some_and(|place| image.truth[place].crowd) {
-            judged.push((image.found[found].score, matched.is_some()));
+            *match image.truth[place].crowd {
+                true => &mut candidate.ignored,
+                false => &mut candidate.right,
+            } |= 1 << index;
         }
     }
-    judged
+    candidates
 }
 
-/// The mean of the precision at all recalls of objects by rank, `wanted` of which should be found.
-fn mean_precision(ranked: &[(f64, bool)], wanted: usize) -> f64 {
-    let (mut right, mut points) = (0.0, vec![]);
-    for (rank, (_, is_right)) in ranked.iter().enumerate() {
-        right += f64::from(u8::from(*is_right));
-        // The term against division by 0 is pycocotools'.
-        let precision = right / ((rank + 1) as f64 + f64::EPSILON);
-        points.push((right / wanted as f64, precision));
+/// The mean of the precision at all recalls, from the precision wherever one more object is right, `wanted` of which should be found.
+fn mean_precision(precisions: &mut [f64], wanted: usize) -> f64 {
+    for index in (1..precisions.len()).rev() {
+        precisions[index - 1] = precisions[index - 1].max(precisions[index]);
     }
-    for index in (1..points.len()).rev() {
-        let later = points[index].1;
-        points[index - 1].1 = points[index - 1].1.max(later);
+    let mut reached = 0;
+    let mut sum = 0.0;
+    for step in 0..RECALLS {
+        let least = match step + 1 == RECALLS {
+            true => 1.0,
+            false => step as f64 * 0.01,
+        };
+        let recall = |right: usize| (right + 1) as f64 / wanted as f64;
+        while reached < precisions.len() && recall(reached) < least {
+            reached += 1;
+        }
+        sum += precisions.get(reached).copied().unwrap_or(0.0);
     }
-    let at = |recall: f64| {
-        let reached = points.partition_point(|point| point.0 < recall);
-        points.get(reached).map_or(0.0, |point| point.1)
-    };
-    let recalls = (0..RECALLS).map(|step| match step + 1 == RECALLS {
-        true => 1.0,
-        false => step as f64 * 0.01,
-    });
-    recalls.map(at).sum::<f64>() / RECALLS as f64
+    sum / RECALLS as f64
 }
 
 /// The mean, over all true objects that are no crowd, of the IoU with the object that was found for it; 0 for one that was not found.
 /// Objects of the same class and a score of at least `least_score` are taken best-scored first, each for the free true object of
-/// largest IoU. `None` if there is no object.
+/// largest IoU; of equal scores the first, of equal IoUs the last. `None` if there is no object.
 ///
 /// ```
 /// use regard_evaluate::{DetectedImage, FoundObject, TrueObject, mean_iou};
@@ -262,14 +424,19 @@ fn mean_precision(ranked: &[(f64, bool)], wanted: usize) -> f64 {
 /// assert_eq!(mean_iou(&[image], 0.5), Some(0.4));
 /// ```
 pub fn mean_iou(images: &[DetectedImage], least_score: f64) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0usize);
-    for image in images {
+    mean_iou_of(images, least_score).all()
+}
+
+/// [`mean_iou`] of any choice of `images`.
+pub fn mean_iou_of(images: &[DetectedImage], least_score: f64) -> Ratio {
+    let of_image = |image: &DetectedImage| {
+        let mut sum = 0.0;
         let objects = image.truth.len();
-        count += image.truth.iter().filter(|object| !object.crowd).count();
         let mut order: Vec<usize> = (0..image.found.len()).collect();
         order.retain(|&found| image.found[found].score >= least_score);
         order.sort_by(|&a, &b| image.found[b].score.total_cmp(&image.found[a].score));
         let mut free: Vec<bool> = image.truth.iter().map(|object| !object.crowd).collect();
+        let count = free.iter().filter(|free| **free).count();
         for found in order {
             let overlap = |place: usize| image.overlap[found * objects + place];
             let class = image.found[found].class;
@@ -282,6 +449,7 @@ pub fn mean_iou(images: &[DetectedImage], least_score: f64) -> Option<f64> {
                 free[best] = false;
             }
         }
-    }
-    (count > 0).then(|| sum / count as f64)
+        (sum, count as f64)
+    };
+    images.iter().map(of_image).collect()
 }

@@ -16,6 +16,7 @@
 //! | [`Bleu`] | n-gram precision with a brevity penalty, equal to sacrebleu 2.6.0 | 0 to 100 |
 //! | [`Chrf`] | character n-gram F-score (chrF2, chrF++), equal to sacrebleu 2.6.0 | 0 to 100 |
 //! | [`Bootstrap`] | 95 % interval of a score; p-value of a difference | |
+//! | [`Resampled`] | what has such an interval: metrics of segments, and scores of images ([`Ratio`], [`Matches`], [`CaptionCounts`]) | |
 //! | [`LengthBuckets`] | any of these by the length of the source (Bahdanau 2014, Fig. 2) | |
 //! | [`Aer`] | alignment error rate against sure and possible gold links | 0 is perfect, to 1 |
 //! | [`ExactMatch`] | share of lines that equal their reference | 0 to 1 |
@@ -70,6 +71,7 @@ mod next_token;
 mod ngrams;
 mod perplexity;
 mod random;
+mod resampled;
 mod score;
 mod tokenize;
 mod vqa;
@@ -79,10 +81,11 @@ pub use alignment::{Aer, Alignment, Gold, Indexing, Link};
 pub use bleu::{Bleu, BleuScore, Smoothing};
 pub use bootstrap::{Bootstrap, MAX_RESAMPLES, PairedBootstrap, SIGNIFICANCE_LEVEL};
 pub use by_length::{BucketScore, LengthBucket, LengthBuckets, LengthTable};
-pub use captions::CaptionScores;
+pub use captions::{CaptionCounts, CaptionScores};
 pub use chrf::{Chrf, ChrfScore};
 pub use detection::{
-    AveragePrecision, DetectedImage, FoundObject, TrueObject, box_iou, mask_iou, mean_iou,
+    AveragePrecision, DetectedImage, FoundObject, Matches, MatchesAt, TrueObject, box_iou,
+    mask_iou, mean_iou, mean_iou_of,
 };
 pub use error::EvaluateError;
 pub use exact::ExactMatch;
@@ -90,6 +93,7 @@ pub use looking::{CellMask, Looking};
 pub use metric::{Metric, SegmentCounts};
 pub use next_token::{ByPosition, NextToken};
 pub use perplexity::{Conditioning, Perplexity};
+pub use resampled::{Ratio, Resampled};
 pub use score::{Confidence, Score, Signature, VERSION};
 pub use tokenize::Tokenizer;
 pub use vqa::{normalize_answer, vqa_accuracy, vqa_target};

@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::EvaluateError;
+use crate::{EvaluateError, Ratio};
 
 /// An object as the cells of a grid have it.
 ///
@@ -185,6 +185,19 @@ impl Looking {
     pub fn pointing(&self) -> f64 {
         self.hits as f64 / self.looks.max(1) as f64
     }
+
+    /// [`Looking::inside`] of any choice of `images`, of which these are the looks.
+    pub fn inside_of<'a>(images: impl IntoIterator<Item = &'a Self>) -> Ratio {
+        let parts = images.into_iter().map(|one| (one.sum, one.looks as f64));
+        parts.collect()
+    }
+
+    /// [`Looking::pointing`] of any choice of `images`, of which these are the looks.
+    pub fn pointing_of<'a>(images: impl IntoIterator<Item = &'a Self>) -> Ratio {
+        let images = images.into_iter();
+        let parts = images.map(|one| (one.hits as f64, one.looks as f64));
+        parts.collect()
+    }
 }
 
 impl fmt::Display for Looking {
@@ -202,6 +215,7 @@ impl fmt::Display for Looking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Resampled;
 
     fn mask(height: usize, width: usize, inside: fn(usize, usize) -> bool) -> Vec<bool> {
         let pixels = (0..height * width).map(|place| inside(place / width, place % width));
@@ -253,6 +267,15 @@ mod tests {
         assert_eq!((looking.looks, looking.hits, looking.best()), (4, 2, 1.0));
         let twice = looking.with(looking);
         assert_eq!((twice.looks, twice.inside()), (8, looking.inside()));
+        // Of three images, one of which has no look, any choice has the shares of its looks.
+        let mut other = Looking::default();
+        other.add(&[0.25; 16], &object).unwrap();
+        let images = [looking, Looking::default(), other];
+        let chosen = looking.with(looking).with(other);
+        let (inside, pointing) = (Looking::inside_of(&images), Looking::pointing_of(&images));
+        assert_eq!(inside.score(&[0, 0, 1, 2]), Some(chosen.inside()));
+        assert_eq!(pointing.score(&[0, 0, 1, 2]), Some(chosen.pointing()));
+        assert_eq!((inside.score(&[1]), pointing.score(&[1])), (None, None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scores of captions against pycocoevalcap (`golden/captions_golden.py` and its output), and their refusals.
 
-use regard_evaluate::CaptionScores;
+use regard_evaluate::{CaptionCounts, CaptionScores, Resampled};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -14,7 +14,8 @@ struct Case {
 #[test]
 fn captions_score_as_in_pycocoevalcap() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("golden/captions.json")).unwrap();
-    assert_eq!(cases.len(), 5);
+    // The last one has contractions.
+    assert_eq!(cases.len(), 6);
     for case in cases {
         let found = CaptionScores::of(&case.captions, &case.references).unwrap();
         assert!((found.cider_d - case.cider_d).abs() < 1e-9, "{found}");
@@ -26,6 +27,31 @@ fn captions_score_as_in_pycocoevalcap() {
             );
         }
     }
+}
+
+#[test]
+fn any_choice_of_images_has_the_scores_of_its_captions() {
+    let captions = ["a red ball", "two dogs run", "a b c d e f"];
+    let references = [
+        vec!["a red ball", "the ball"],
+        vec!["two dogs run fast"],
+        vec!["a b c d e g"],
+    ];
+    let counts = CaptionCounts::collect(&captions, &references).unwrap();
+    let all = CaptionScores::of(&captions, &references).unwrap();
+    assert_eq!(counts.scores(), all);
+    assert_eq!(counts.bleu_4().all(), Some(all.bleu[3]));
+    assert_eq!(counts.cider_d().all(), Some(all.cider_d));
+    let drawn = [2, 0, 2];
+    let chosen = drawn.map(|image: u32| captions[image as usize]);
+    let chosen_references = drawn.map(|image| references[image as usize].clone());
+    let chosen = CaptionScores::of(&chosen, &chosen_references).unwrap();
+    let bleu = counts.bleu_4().score(&drawn).unwrap();
+    assert!((bleu - chosen.bleu[3]).abs() < 1e-9, "{bleu}");
+    // How frequent an n-gram is, is counted in all references: CIDEr-D is a mean over images.
+    let one = |image| counts.cider_d().score(&[image]).unwrap();
+    let mean = (2.0 * one(2) + one(0)) / 3.0;
+    assert!((counts.cider_d().score(&drawn).unwrap() - mean).abs() < 1e-12);
 }
 
 #[test]

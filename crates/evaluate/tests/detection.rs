@@ -1,7 +1,9 @@
-//! Average precision equals that of pycocotools (`golden/detection_golden.py`).
+//! Average precision, and the mean IoU of masks, equal those of pycocotools (`golden/detection_golden.py`), also of images that a
+//! bootstrap draws.
 
 use regard_evaluate::{
-    AveragePrecision, DetectedImage, FoundObject, TrueObject, box_iou, mask_iou, mean_iou,
+    AveragePrecision, DetectedImage, FoundObject, Matches, Resampled, TrueObject, box_iou,
+    mask_iou, mean_iou, mean_iou_of,
 };
 use serde::Deserialize;
 
@@ -13,6 +15,18 @@ struct Case {
     found: Vec<Object>,
     bbox: Scores,
     segm: Scores,
+    /// For each least score.
+    mean_iou: Vec<(f64, f64)>,
+    drawn: Drawn,
+}
+
+/// Some of the images, some of them several times, and the scores of a data set of these copies.
+#[derive(Deserialize)]
+struct Drawn {
+    images: Vec<u32>,
+    bbox: Scores,
+    segm: Scores,
+    mean_iou: f64,
 }
 
 #[derive(Deserialize)]
@@ -107,18 +121,84 @@ fn check(name: &str, found: &AveragePrecision, expected: &Scores) {
     }
 }
 
-#[test]
-fn average_precision_is_that_of_pycocotools() {
+fn overlap_of_boxes(found: &Object, truth: &Object) -> f64 {
+    box_iou(found.bbox, truth.bbox, truth.crowd == 1)
+}
+
+fn cases() -> Vec<Case> {
     let cases: Vec<Case> = serde_json::from_str(include_str!("golden/detection.json")).unwrap();
     assert_eq!(cases.len(), 5);
-    for (index, case) in cases.iter().enumerate() {
-        let by_boxes = images(case, |a, b| box_iou(a.bbox, b.bbox, b.crowd == 1));
+    cases
+}
+
+#[test]
+fn average_precision_is_that_of_pycocotools() {
+    for (index, case) in cases().iter().enumerate() {
+        let by_boxes = images(case, overlap_of_boxes);
         let found = AveragePrecision::of(&by_boxes, case.classes);
         check(&format!("case {index}, boxes"), &found, &case.bbox);
         let by_masks = images(case, overlap_of_masks);
         let found = AveragePrecision::of(&by_masks, case.classes);
         check(&format!("case {index}, masks"), &found, &case.segm);
     }
+}
+
+#[test]
+fn average_precision_of_drawn_images_is_that_of_so_many_copies() {
+    for (index, case) in cases().iter().enumerate() {
+        let by_boxes = (images(case, overlap_of_boxes), &case.drawn.bbox);
+        let by_masks = (images(case, overlap_of_masks), &case.drawn.segm);
+        for (images, expected) in [by_boxes, by_masks] {
+            let matches = Matches::new(&images, case.classes);
+            let mut drawn = case.drawn.images.clone();
+            // They are drawn in any order.
+            drawn.reverse();
+            for (score, expected) in [
+                (matches.ap(), expected.ap),
+                (matches.ap50(), expected.ap50),
+                (matches.ap75(), expected.ap75),
+            ] {
+                let found = score.score(&drawn).unwrap();
+                assert!((found - expected).abs() < 1e-12, "case {index}: {found}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_mean_iou_of_masks_is_that_of_pycocotools() {
+    for (index, case) in cases().iter().enumerate() {
+        let images = images(case, overlap_of_masks);
+        for &(least_score, expected) in &case.mean_iou {
+            let found = mean_iou(&images, least_score).unwrap();
+            assert!((found - expected).abs() < 1e-12, "case {index}: {found}");
+        }
+        let drawn = mean_iou_of(&images, 0.5).score(&case.drawn.images).unwrap();
+        let expected = case.drawn.mean_iou;
+        assert!((drawn - expected).abs() < 1e-12, "case {index}: {drawn}");
+    }
+}
+
+#[test]
+fn images_without_objects_have_no_average_precision() {
+    let image = |class| DetectedImage {
+        found: vec![FoundObject {
+            class: 0,
+            score: 0.9,
+        }],
+        truth: vec![TrueObject {
+            class,
+            crowd: false,
+        }],
+        overlap: vec![0.8],
+    };
+    // The object of the second image has a class that does not count.
+    let matches = Matches::new(&[image(0), image(1)], 1);
+    let ap = matches.ap50();
+    assert_eq!((ap.examples(), ap.score(&[1, 1])), (2, None));
+    assert!(ap.score(&[0, 1]).unwrap() > 0.99);
+    assert_eq!(Matches::default().ap().all(), None);
+    assert_eq!(mean_iou_of(&[], 0.5).all(), None);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub enum ImagesError {
     },
     /// What a data set names is no file.
     #[error(
-        "{name}: no file (a folder, or a link that leads nowhere?); expected a PNG, JPEG or WebP file"
+        "{name}: no file (a folder, a pipe, or a link that leads nowhere?); expected a PNG, JPEG or WebP file"
     )]
     NoFile {
         /// Its path.

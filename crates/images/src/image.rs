@@ -202,10 +202,14 @@ impl Image {
     /// Reads a PNG, JPEG or WebP file.
     ///
     /// # Errors
-    /// [`ImagesError::Read`], [`ImagesError::TooLong`], and those of [`Image::decode`].
+    /// [`ImagesError::Read`], [`ImagesError::NoFile`] for a folder or a pipe, [`ImagesError::TooLong`], and those of [`Image::decode`].
     pub fn open(path: impl AsRef<Path>, decoding: &Decoding) -> Result<Self, ImagesError> {
         let path = path.as_ref();
         let name = path.display().to_string();
+        // A pipe would be waited for.
+        if !path.metadata().map_err(ImagesError::read(path))?.is_file() {
+            return Err(ImagesError::NoFile { name });
+        }
         // No format needs more than 8 bytes for a pixel; the rest is for metadata.
         let longest = decoding
             .max_pixels

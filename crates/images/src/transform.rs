@@ -431,6 +431,68 @@ pub struct Normalize {
     deviation: Vec<f32>,
 }
 
+/// The sum and the sum of squares of the pixels of images, by channel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sums {
+    of_channels: Vec<[u64; 2]>,
+    pixels: u64,
+}
+
+impl Sums {
+    /// # Errors
+    /// [`ImagesError::Option`] for an image with other channels than the ones before.
+    pub(crate) fn add(&mut self, image: &Image) -> Result<(), ImagesError> {
+        let mut own = vec![[0; 2]; image.channels()];
+        for pixel in image.pixels().chunks_exact(own.len()) {
+            for ([sum, squares], &value) in own.iter_mut().zip(pixel) {
+                *sum += u64::from(value);
+                *squares += u64::from(value).pow(2);
+            }
+        }
+        let pixels = (image.height() * image.width()) as u64;
+        self.join(&Self {
+            of_channels: own,
+            pixels,
+        })
+    }
+
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(crate) fn join(&mut self, other: &Self) -> Result<(), ImagesError> {
+        let channels = other.of_channels.len();
+        if self.pixels == 0 {
+            self.of_channels.resize(channels, [0; 2]);
+        } else if channels != self.of_channels.len() {
+            return Err(other_channels(channels, self.of_channels.len()));
+        }
+        self.pixels += other.pixels;
+        for (sums, others) in self.of_channels.iter_mut().zip(&other.of_channels) {
+            *sums = [sums[0] + others[0], sums[1] + others[1]];
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`ImagesError::Option`] if there was no image.
+    pub(crate) fn normalize(&self) -> Result<Normalize, ImagesError> {
+        let mean = |&[sum, _]: &[u64; 2]| sum as f64 / self.pixels as f64;
+        let deviation = |both: &[u64; 2]| {
+            let variance = both[1] as f64 / self.pixels as f64 - mean(both).powi(2);
+            if variance <= 0.0 {
+                255.0
+            } else {
+                variance.sqrt()
+            }
+        };
+        let unit = |value: f64| (value / 255.0) as f32;
+        let sums = self.of_channels.iter();
+        Normalize::new(
+            sums.clone().map(|both| unit(mean(both))).collect(),
+            sums.map(|both| unit(deviation(both))).collect(),
+        )
+    }
+}
+
 impl Normalize {
     /// One mean and one deviation for each channel, of pixels from 0 to 1.
     ///
@@ -466,36 +528,11 @@ impl Normalize {
     /// # Errors
     /// [`ImagesError::Option`] if there is no image, or they differ in their channels. A channel without any deviation gets 1.
     pub fn of<'a>(images: impl IntoIterator<Item = &'a Image>) -> Result<Self, ImagesError> {
-        let mut sums: Vec<[u64; 2]> = vec![];
-        let mut count = 0_u64;
+        let mut sums = Sums::default();
         for image in images {
-            if count == 0 {
-                sums.resize(image.channels(), [0; 2]);
-            } else if image.channels() != sums.len() {
-                return Err(channels(image, sums.len()));
-            }
-            count += (image.height() * image.width()) as u64;
-            for pixel in image.pixels().chunks_exact(sums.len()) {
-                for ([sum, squares], &value) in sums.iter_mut().zip(pixel) {
-                    *sum += u64::from(value);
-                    *squares += u64::from(value).pow(2);
-                }
-            }
+            sums.add(image)?;
         }
-        let mean = |&[sum, _]: &[u64; 2]| sum as f64 / count as f64;
-        let deviation = |both: &[u64; 2]| {
-            let variance = both[1] as f64 / count as f64 - mean(both).powi(2);
-            if variance <= 0.0 {
-                255.0
-            } else {
-                variance.sqrt()
-            }
-        };
-        let unit = |value: f64| (value / 255.0) as f32;
-        Self::new(
-            sums.iter().map(|both| unit(mean(both))).collect(),
-            sums.iter().map(|both| unit(deviation(both))).collect(),
-        )
+        sums.normalize()
     }
 
     /// The mean of each channel, of pixels from 0 to 1.
@@ -524,7 +561,7 @@ impl Normalize {
     /// As of [`Normalize::apply`]; nothing is appended then.
     pub fn append(&self, image: &Image, values: &mut Vec<f32>) -> Result<(), ImagesError> {
         if image.channels() != self.mean.len() {
-            return Err(channels(image, self.mean.len()));
+            return Err(other_channels(image.channels(), self.mean.len()));
         }
         for (channel, (mean, deviation)) in self.mean.iter().zip(&self.deviation).enumerate() {
             let table: [f32; 256] =
@@ -536,10 +573,10 @@ impl Normalize {
     }
 }
 
-fn channels(image: &Image, expected: usize) -> ImagesError {
+fn other_channels(found: usize, expected: usize) -> ImagesError {
     ImagesError::Option {
         option: "the number of channels",
-        given: format!("{} ({image:?})", image.channels()),
+        given: found.to_string(),
         expected: format!("{expected}; Decoding::channels sets it"),
     }
 }

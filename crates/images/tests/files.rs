@@ -231,6 +231,22 @@ fn what_is_no_image_is_named() {
     );
 }
 
+/// Nobody writes to it: reading would never end.
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.png");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for path in [&*pipe, folder.path()] {
+        let error = Image::open(path, &Decoding::default()).unwrap_err();
+        assert!(error.is_broken_image(), "{error}");
+        let expected = format!("{}: no file (a folder, a pipe,", path.display());
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+}
+
 #[test]
 fn pixels_are_limited_before_they_are_read() {
     let error = Image::open(golden("lying.png"), &Decoding::default()).unwrap_err();

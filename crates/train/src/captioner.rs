@@ -2,10 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
-use regard_evaluate::{CaptionScores, CellMask, ExactMatch, Looking};
+use regard_evaluate::{CaptionCounts, CaptionScores, CellMask, ExactMatch, Looking};
 use regard_images::{
     Image, ImagesError,
-    data::{Example, Source},
+    data::{Example, Phrase, Pictures, Source},
 };
 use regard_models::{
     TargetBatch,
@@ -67,7 +67,12 @@ pub enum CaptionedImages {
     /// Drawn when they are asked for.
     Scenes(SceneSet),
     /// Of files, in the model's size.
-    Files(Vec<Example>),
+    Files {
+        /// The images.
+        images: Pictures,
+        /// The captions of each.
+        captions: Vec<Vec<Phrase>>,
+    },
 }
 
 impl CaptionedImages {
@@ -75,7 +80,7 @@ impl CaptionedImages {
     pub fn len(&self) -> usize {
         match self {
             Self::Scenes(scenes) => scenes.len(),
-            Self::Files(examples) => examples.len(),
+            Self::Files { images, .. } => images.len(),
         }
     }
 
@@ -88,18 +93,21 @@ impl CaptionedImages {
     pub(crate) fn form(&self) -> Form {
         match self {
             Self::Scenes(scenes) => Form::of_scenes(scenes),
-            Self::Files(examples) => Form::of("data.captions", examples.first().map(pixels)),
+            Self::Files { images, .. } => Form::of("data.captions", images),
         }
     }
 
     /// The image of this number, from 0, and what is known of it.
     ///
     /// # Errors
-    /// Scenes whose configuration is wrong.
+    /// Scenes whose configuration is wrong; an image that cannot be read any more.
     pub fn example(&self, index: usize) -> Result<Example, ImagesError> {
         match self {
             Self::Scenes(scenes) => Ok(scenes.scene(index)?.example(scenes.config())),
-            Self::Files(examples) => Ok(examples[index].clone()),
+            Self::Files { images, captions } => Ok(Example {
+                captions: captions[index].clone(),
+                ..Example::new(Source::Pixels(images.get(index)?.into_owned()))
+            }),
         }
     }
 }
@@ -155,10 +163,14 @@ pub struct Judged {
     pub exact: ExactMatch,
     /// Against their references.
     pub scores: CaptionScores,
+    /// What the scores of any choice of the images follow from.
+    pub counts: CaptionCounts,
     /// Where the model looked, teacher-forced, for words of which the object is known; no looks where none is.
     pub looking: Looking,
     /// The same, with the box of an object in place of its pixels: a digit is more than its strokes.
     pub looking_at_boxes: Looking,
+    /// Both, image by image.
+    pub looks: Vec<[Looking; 2]>,
 }
 
 /// Some images, judged.
@@ -166,8 +178,8 @@ pub struct Judged {
 struct JudgedBatch {
     captions: Vec<String>,
     references: Vec<Vec<String>>,
-    looking: Looking,
-    looking_at_boxes: Looking,
+    /// At the pixels and at the boxes, image by image.
+    looks: Vec<[Looking; 2]>,
     nll: f64,
     tokens: usize,
 }
@@ -318,14 +330,12 @@ impl ImageCaptioner {
                 .map(judge)
                 .collect::<Result<Vec<_>, TrainError>>()
         })?;
-        let (mut captions, mut references) = (vec![], vec![]);
-        let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
+        let (mut captions, mut references, mut looks) = (vec![], vec![], vec![]);
         let (mut nll, mut tokens) = (0.0, 0);
         for batch in judged {
             captions.extend(batch.captions);
             references.extend(batch.references);
-            looking = looking.with(batch.looking);
-            looking_at_boxes = looking_at_boxes.with(batch.looking_at_boxes);
+            looks.extend(batch.looks);
             nll += batch.nll;
             tokens += batch.tokens;
         }
@@ -333,6 +343,10 @@ impl ImageCaptioner {
         let right: Vec<bool> = pairs
             .map(|(caption, references)| references.contains(caption))
             .collect();
+        let counts = CaptionCounts::collect(&captions, &references)?;
+        let [looking, looking_at_boxes] = looks
+            .iter()
+            .fold([Looking::default(); 2], |all, image| both(all, *image));
         Ok(Judged {
             loss: nll / tokens.max(1) as f64,
             exact: ExactMatch {
@@ -340,10 +354,12 @@ impl ImageCaptioner {
                 lines: right.len(),
             },
             right,
-            scores: CaptionScores::of(&captions, &references)?,
+            scores: counts.scores(),
+            counts,
             captions,
             looking,
             looking_at_boxes,
+            looks,
         })
     }
 
@@ -375,14 +391,12 @@ impl ImageCaptioner {
             .as_ref()
             .map(|weights| weights.clone().into_data().iter().collect());
         let batch = scored.cross_entropy(target.outputs, 0.0);
-        let (mut looking, mut looking_at_boxes) = (Looking::default(), Looking::default());
+        let mut looks = vec![[Looking::default(); 2]; examples.len()];
         if let Some(weights) = weights {
             let of_caption = weights.len() / ids.len().max(1);
             let weights = weights.chunks_exact(of_caption.max(1));
             for (((i, phrase), ids), weights) in pairs().zip(&ids).zip(weights) {
-                let [pixels, boxes] = self.looks(&examples[i], phrase, ids, weights)?;
-                looking = looking.with(pixels);
-                looking_at_boxes = looking_at_boxes.with(boxes);
+                looks[i] = both(looks[i], self.looks(&examples[i], phrase, ids, weights)?);
             }
         }
         let mut captions = vec![];
@@ -397,8 +411,7 @@ impl ImageCaptioner {
         Ok(JudgedBatch {
             captions,
             references: examples.iter().map(texts).collect(),
-            looking,
-            looking_at_boxes,
+            looks,
             nll: batch.nll,
             tokens: batch.tokens,
         })
@@ -409,7 +422,7 @@ impl ImageCaptioner {
     fn looks(
         &self,
         example: &Example,
-        phrase: &regard_images::data::Phrase,
+        phrase: &Phrase,
         ids: &[u32],
         weights: &[f32],
     ) -> Result<[Looking; 2], TrainError> {
@@ -436,6 +449,11 @@ impl ImageCaptioner {
         }
         Ok([pixels, boxes])
     }
+}
+
+/// The looks at the pixels and at the boxes, of both.
+fn both([pixels, boxes]: [Looking; 2], other: [Looking; 2]) -> [Looking; 2] {
+    [pixels.with(other[0]), boxes.with(other[1])]
 }
 
 /// The place of the first token of each of so many `words`; none where the tokens make other words.

@@ -1,10 +1,12 @@
 //! An image in, a class out, and what the model looked at.
 
+use std::borrow::Borrow;
+
 use burn::tensor::{
     Device, Tensor, TensorData,
     activation::{log_sigmoid, softmax},
 };
-use regard_images::{Channels, Decoding, Filter, Image, Normalize};
+use regard_images::{Channels, Decoding, Filter, Image, Normalize, data::Pictures};
 use regard_kernels::matmul::Storage;
 use regard_models::{
     AnyImageClassifier, ImageSizes, RoleOf,
@@ -144,16 +146,17 @@ impl Preparation {
     ///
     /// # Panics
     /// If one has others.
-    pub fn tensor(&self, images: &[Image], device: &Device) -> Tensor<4> {
+    pub fn tensor(&self, images: &[impl Borrow<Image>], device: &Device) -> Tensor<4> {
         let of = |image: &Image| [image.height(), image.width()];
         let size = match images {
-            [first, ..] if self.resizing.keeps_shape() => of(first),
+            [first, ..] if self.resizing.keeps_shape() => of(first.borrow()),
             _ => self.size,
         };
         let [height, width] = size;
         let channels = self.normalize.mean().len();
         let mut values = Vec::with_capacity(images.len() * channels * height * width);
         for image in images {
+            let image = image.borrow();
             assert_eq!(of(image), size, "the size of an image");
             let appended = self.normalize.append(image, &mut values);
             appended.expect("the channels are those of the normalisation");
@@ -267,8 +270,8 @@ pub(crate) struct Form {
 
 impl Form {
     /// Images which `section` names, all like the first one.
-    pub(crate) fn of(section: &'static str, first: Option<&Image>) -> Self {
-        let sizes = first.map(|image| [image.channels(), image.height(), image.width()]);
+    pub(crate) fn of(section: &'static str, images: &Pictures) -> Self {
+        let sizes = images.form();
         Self { section, sizes }
     }
 

@@ -368,7 +368,20 @@ pub fn tokenizers_entry(tokenizers: &TokenizerPair) -> (String, String) {
 /// # Errors
 /// A file that cannot be read, or is not a complete safetensors file of weights; a pipe without end.
 pub(crate) fn read(path: &Path) -> Result<(Arrays, Metadata), ModelFileError> {
-    open(path, |file, size| weights::read(file, size))
+    let found = open(path, |file, size| weights::read(file, size));
+    // Other programs store what is no weight here, such as counters; that the file is theirs says more. A pipe is not read twice.
+    if let Err(ModelFileError::Weights { name, .. }) = &found
+        && path.is_file()
+        && let Ok(metadata) = metadata(path)
+        && !metadata.contains_key(MODEL)
+        && !metadata.contains_key(FORMER_CLASSIFIER)
+    {
+        return Err(ModelFileError::Foreign {
+            name: name.clone(),
+            key: MODEL,
+        });
+    }
+    found
 }
 
 /// The metadata alone.

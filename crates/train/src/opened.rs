@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use burn::{module::Module, tensor::Device};
 use regard_kernels::{
     matmul::Storage,
     stack::{Observer, Stack},
 };
 use regard_models::{
-    AnyTextModel,
+    AnyTextModel, ModelError,
     generate::SampleConfig,
     language::PlainTextModel,
     pretrained::{
         Encoding, Folder, Input, InputError, LanguageModel, Look, LookedAt, PackedText,
-        PretrainedError, TextEncoder, Tokenizer, family, sampling,
+        PretrainedError, TextEncoder, Tokenizer, Trainable, family, sampling,
     },
     scoring::CausalModel,
 };
@@ -38,6 +38,9 @@ pub enum OpenedError {
     /// What is wrong with the file of a model that was trained here.
     #[error(transparent)]
     File(#[from] ModelFileError),
+    /// Weights that do not fit together.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// A tokenizer that does not fit its model.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -112,7 +115,7 @@ pub enum TextModel {
     Writes(Box<LanguageModel>),
     /// One that reads a text as a whole.
     Reads(Box<TextEncoder>),
-    /// A causal one that no kernel serves.
+    /// A causal one that no kernel serves, or on a card.
     Plain(Box<PlainTextModel>),
 }
 
@@ -316,6 +319,25 @@ impl Opened {
         };
         self.tokenizer.expect_most_rows(rows)?;
         Ok(model)
+    }
+
+    /// The model as one that goes from left to right by plain operations on `device`, a card; its weights have 32 bits.
+    ///
+    /// # Errors
+    /// A model that reads a text as a whole, or with a part that no model has that is trained here; what is wrong with its files.
+    pub fn on_card(&self, device: &Device) -> Result<TextModel, OpenedError> {
+        let (model, context) = match &self.files {
+            Files::Folder(folder) => {
+                let found = Trainable::open(folder)?;
+                let context = found.context;
+                (found.language_model(device)?.into(), context)
+            }
+            Files::Run(model) => ((**model).clone().to_device(device), usize::MAX),
+        };
+        self.tokenizer.expect_most_rows(model.vocabulary().size)?;
+        let expected = "one of the models that write text from left to right, such as GPT-2";
+        let plain = PlainTextModel::new(model, device).ok_or_else(|| self.other(expected))?;
+        Ok(TextModel::Plain(Box::new(plain.with_context(context))))
     }
 
     /// `model` as one that goes from left to right.

@@ -225,7 +225,11 @@ impl Registry {
         let values = toml::Table::try_from(recipe).map_err(|error| ConfigError::Write {
             message: error.to_string(),
         })?;
-        let unread = self.task(&recipe.model).unread();
+        let task = self.task(&recipe.model);
+        let mut unread = task.unread();
+        if !task.asks() {
+            unread.push("data.scenes.questions");
+        }
         Ok(commented(&Recipe::sections(self.kinds()), &values, &unread))
     }
 
@@ -380,9 +384,12 @@ impl Registry {
         report: &mut dyn FnMut(&Event),
         resumed: bool,
     ) -> Result<Summary, TrainError> {
+        let task = self.task(&recipe.model);
+        if !resumed {
+            recipe.expect_to_begin(task.asks())?;
+        }
         let start = Start::open(self, &mut recipe)?;
         self.check(&recipe)?;
-        let task = self.task(&recipe.model);
         task.train(recipe, start, run, report, resumed)
     }
 
@@ -642,6 +649,7 @@ trait AnyTask: Debug + Send + Sync {
     fn model(&self) -> &'static str;
     fn does(&self) -> &'static str;
     fn unread(&self) -> Vec<&'static str>;
+    fn asks(&self) -> bool;
     fn example(&self, recipe: &mut Recipe);
     fn check(&self, recipe: &Recipe, check: &mut Check);
     fn train(
@@ -673,6 +681,9 @@ impl<T: Task> AnyTask for T {
     }
     fn unread(&self) -> Vec<&'static str> {
         T::UNREAD.concat()
+    }
+    fn asks(&self) -> bool {
+        T::ASKS
     }
     fn example(&self, recipe: &mut Recipe) {
         self.example(recipe);

@@ -131,6 +131,10 @@ fn a_captioner_learns_scenes_and_shows_where_it_looked() {
         "{}",
         found.looking
     );
+    // The same image by image.
+    let looks: usize = found.looks.iter().map(|[pixels, _]| pixels.looks).sum();
+    assert_eq!((found.looks.len(), looks), (5, found.looking.looks));
+    assert_eq!(found.counts.scores(), found.scores);
     // The file alone knows its scenes.
     let (scenes, seed) = captioner.description().scenes.clone().unwrap();
     let again = CaptionedImages::Scenes(scenes.part(Split::Test, seed));
@@ -226,6 +230,13 @@ fn captions_of_files_are_learned() {
         (1.0, None),
         "two colours are learned quickly: {judged:?}"
     );
+    // Images that are not kept are read again.
+    let mut again = recipe.clone();
+    again.data.captions.as_mut().unwrap().memory = 0;
+    let (reread, _) = train(&again, &folder.path().join("again"), None, false).unwrap();
+    let losses =
+        |judged: &[ValidationMetrics]| judged.iter().map(|one| one.loss).collect::<Vec<_>>();
+    assert_eq!(losses(&judged), losses(&reread));
     // The words of a model to begin with are taken.
     let mut begun = recipe.clone();
     begun.training.start = Some(run.clone());
@@ -274,6 +285,45 @@ fn captions_of_files_are_learned() {
         message.contains("data.captions.valid: no image is left, 6 that cannot be read"),
         "{message}"
     );
+}
+
+#[test]
+fn images_without_captions_are_counted() {
+    let folder = tempdir().unwrap();
+    let captions = coco(folder.path());
+    let text = fs::read_to_string(&captions).unwrap();
+    let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let annotations = file["annotations"].as_array_mut().unwrap();
+    annotations.retain(|one| one["image_id"] != 2 && one["image_id"] != 3);
+    // One image has no caption, another one without a word.
+    annotations.push(json!({"image_id": 3, "caption": "..."}));
+    fs::write(&captions, file.to_string()).unwrap();
+    let images = folder.path().display().to_string();
+    let data = format!(
+        "[data.captions]\ntrain = {captions:?}\ntrain_images = {images:?}\nvalid = {captions:?}\nvalid_images = {images:?}\nsize = 16\n[data.vocabulary]\nsize = 300\n"
+    );
+    let recipe = recipe(&data, &["training.steps=1"]);
+    let (read, filtered) = Captioning::part(&recipe, Split::Train).unwrap().unwrap();
+    assert_eq!((read.len(), filtered.empty, filtered.broken), (4, 2, 0));
+    let run = folder.path().join("run");
+    let run = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let mut counted = None;
+    let mut report = |event: &Event| {
+        if let Event::Started(started) = event {
+            counted = Some((started.corpus.kept, started.corpus.empty));
+        }
+    };
+    let trained = Registry::default().train(&recipe, &run, &mut report);
+    // Those of validation too, here the same.
+    assert_eq!((trained.unwrap().step, counted), (1, Some((8, 4))));
+    // The loss is a mean over words.
+    let metrics = fs::read_to_string(run.folder.join("metrics.jsonl")).unwrap();
+    assert!(metrics.lines().all(|line| line.contains("perplexity")));
 }
 
 #[test]

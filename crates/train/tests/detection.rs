@@ -8,6 +8,7 @@ use std::{
 };
 
 use burn::tensor::Device;
+use regard_evaluate::Resampled;
 use regard_images::{Image, Random};
 use regard_nn::weights;
 use regard_train::ranks::Alone;
@@ -117,6 +118,9 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     let recipe = parse(SCENES, &[]);
     let (losses, _) = train(&recipe, &run, None, false).unwrap();
     assert!(losses.len() == 2 && losses[1] < losses[0], "{losses:?}");
+    // The loss is no mean over words.
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    assert!(metrics.contains("loss") && !metrics.contains("perplexity"));
 
     let detector = open(&run);
     let description = detector.description();
@@ -171,6 +175,13 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     .unwrap();
     assert_eq!((samples.len(), judged.lines.len()), (5, 5));
     assert!(judged.loss.is_finite() && judged.mean_iou.is_some());
+    // The same image by image.
+    let overlaps = judged.overlaps.unwrap();
+    assert_eq!(
+        (judged.matches.ap().examples(), overlaps.examples()),
+        (5, 5)
+    );
+    assert_eq!(overlaps.all(), judged.mean_iou);
 }
 
 /// A model without masks has no IoU of masks, though it finds nothing in an image.
@@ -275,6 +286,10 @@ fn a_detector_learns_from_the_files_of_coco() {
     let run = folder.path().join("run");
     let (losses, summary) = train(&recipe, &run, None, false).unwrap();
     assert!(losses.iter().all(|loss| loss.is_finite()) && summary.step == 2);
+    // Images that are not kept are read again.
+    let again = parse(&text, &["training.steps=2", "data.objects.memory=0"]);
+    let again = train(&again, &folder.path().join("again"), None, false);
+    assert_eq!(losses, again.unwrap().0);
     let detector = open(&run);
     assert_eq!(detector.description().labels, ["square", "disc"]);
     assert_eq!(detector.description().preparation.size, [16, 16]);
@@ -377,6 +392,38 @@ fn files_that_are_wrong_are_refused() {
         message.contains("no image is left, 2 that cannot be read"),
         "{message}"
     );
+}
+
+#[test]
+fn keys_without_effect_are_refused_where_a_run_begins() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    let of_depth = "decides on the stages and their blocks, so that this has no effect";
+    for (set, key, why) in [
+        (
+            &["data.scenes.questions=5"][..],
+            "data.scenes.questions",
+            "a model of this kind reads no questions",
+        ),
+        (
+            &["model.backbone.depth=18", "model.backbone.stages=2"],
+            "model.backbone.stages",
+            of_depth,
+        ),
+        (
+            &["model.backbone.depth=18", "model.backbone.blocks=2"],
+            "model.backbone.blocks",
+            of_depth,
+        ),
+    ] {
+        let error = train(&parse(SCENES, set), &run, None, false).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.starts_with(&format!("{key}: set, but")) && message.contains(why),
+            "{message}"
+        );
+        assert!(!run.exists(), "a failed start leaves no run");
+    }
 }
 
 #[test]

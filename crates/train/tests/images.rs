@@ -8,12 +8,15 @@ use std::{
 };
 
 use burn::tensor::Device;
-use regard_images::{Image, Random};
+use regard_images::{Image, MAX_PIXELS, Random};
 use regard_models::{
     image::MapWeights,
     pretrained::{ClassScores, Folder},
 };
-use regard_nn::{dropout::DropoutRng, weights};
+use regard_nn::{
+    dropout::DropoutRng,
+    weights::{self, Arrays},
+};
 use regard_train::ranks::Alone;
 use regard_train::{
     ImageClassifier, Registry, TrainError,
@@ -158,17 +161,101 @@ fn a_resumed_run_makes_the_same_updates() {
     let (_, stopped) = train(&recipe, &parts, Some(7), false).unwrap();
     assert_eq!((stopped.reason, stopped.step), (Reason::Interrupted, 7));
     train(&recipe, &parts, None, true).unwrap();
-    let arrays = |run: &Path| {
-        let registry = Registry::default();
-        let classifier = registry.image_classifier(run, &Device::flex()).unwrap();
-        weights::collect(classifier.model())
-    };
     let found = arrays(&parts);
     assert!(found.keys().any(|name| name.contains("running_var")));
+    assert_eq!(found, arrays(&whole));
+}
+
+fn arrays(run: &Path) -> Arrays {
+    let registry = Registry::default();
+    let classifier = registry.image_classifier(run, &Device::flex()).unwrap();
+    weights::collect(classifier.model())
+}
+
+/// Images that memory does not keep are read again; one that is gone by then ends the run, without losing its work.
+#[test]
+fn little_memory_changes_nothing() {
+    let folder = tempdir().unwrap();
+    let mixed = "data.images.augment.mixup=0.4";
+    let recipe = recipe(folder.path(), &[mixed, "training.epochs=3"]);
+    let whole = folder.path().join("whole");
+    train(&recipe, &whole, None, false).unwrap();
     let whole = arrays(&whole);
-    for (name, array) in &found {
-        assert!(whole[name] == *array, "{name} differs");
+    let mut little = recipe.clone();
+    // One image has 300 bytes.
+    little.data.images.as_mut().unwrap().memory = 0;
+    let again = folder.path().join("again");
+    train(&little, &again, None, false).unwrap();
+    assert_eq!(whole, arrays(&again));
+
+    let lost = folder.path().join("lost");
+    let stop = AtomicBool::new(false);
+    let run = Run {
+        folder: &lost,
+        device: &Device::flex(),
+        stop: &stop,
+        ranks: &Alone,
+    };
+    let train_images = folder.path().join("train");
+    let mut report = |event: &Event| match event {
+        Event::Train(metrics) if metrics.step == 5 => fs::remove_dir_all(&train_images).unwrap(),
+        _ => {}
+    };
+    let registry = Registry::default();
+    let error = registry.train(&little, &run, &mut report).unwrap_err();
+    assert!(error.to_string().contains(".png"), "{error}");
+    classes(&train_images, 20, 0);
+    let mut steps = vec![];
+    let mut report = |event: &Event| {
+        if let Event::Train(metrics) = event {
+            steps.push(metrics.step);
+        }
+    };
+    // More memory is no other data.
+    let more = ["data.images.memory=1".to_owned()];
+    registry.resume(&more, &run, &mut report).unwrap();
+    assert!(steps[0] > 5, "the updates before were kept: {steps:?}");
+    assert_eq!(whole, arrays(&lost));
+}
+
+/// A frozen trunk keeps the running moments of its batch norms too, also after an interruption.
+#[test]
+fn a_frozen_trunk_stays_as_it_is() {
+    let folder = tempdir().unwrap();
+    let [first, run, refused] = ["first", "run", "refused"].map(|name| folder.path().join(name));
+    train(
+        &recipe(folder.path(), &["training.epochs=1"]),
+        &first,
+        None,
+        false,
+    )
+    .unwrap();
+    let start = format!("training.start={}", first.display());
+    let of = |frozen: &str| {
+        let frozen = format!("training.frozen={frozen}");
+        recipe(folder.path(), &[&start, &frozen, "training.epochs=1"])
+    };
+    train(&of("stages"), &run, Some(2), false).unwrap();
+    train(&of("stages"), &run, None, true).unwrap();
+    let after = arrays(&run);
+    for (name, before) in arrays(&first) {
+        assert_eq!(
+            after[&name] == before,
+            name.starts_with("stages."),
+            "{name}"
+        );
     }
+    // No weights, so that freezing them would say nothing.
+    let error = train(&of("bn1.running_mean"), &refused, None, false).unwrap_err();
+    let message = error.to_string();
+    for part in [
+        "training.frozen",
+        "\"bn1.running_mean\"",
+        "bn1.gamma, bn1.beta",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!message.contains("running_var"), "{message}");
 }
 
 #[test]
@@ -389,6 +476,48 @@ fn binary_files_are_read_and_other_classes_refused() {
 }
 
 #[test]
+fn keys_without_effect_are_refused_where_a_run_begins() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    let refused = |recipe: &Recipe, expected: &str| {
+        let message = train(recipe, &run, None, false).unwrap_err().to_string();
+        assert!(message.starts_with(expected), "{message}");
+        assert!(!run.exists(), "a failed start leaves no run");
+    };
+    let valid = format!("data.images.valid={}", folder.path().join("test").display());
+    refused(
+        &recipe(folder.path(), &[&valid]),
+        "data.images.valid_share: set, but data.images.valid names the images for validation",
+    );
+    refused(
+        &recipe(folder.path(), &["data.images.augment.strength=0.5"]),
+        "data.images.augment.strength: set, but data.images.augment.operations is 0",
+    );
+    let text = "[model]\nkind = \"vit\"\nrotary_base = 50.0\n[data.images]\ntrain = \"x\"\n[training]\nepochs = 1";
+    let vit = Registry::default().parse(text, "vit.toml", &[]).unwrap();
+    refused(
+        &vit,
+        "model.rotary_base: set, but positions are not \"rotary\"",
+    );
+    // A run that has begun with one goes on.
+    train(&recipe(folder.path(), &[]), &run, Some(2), false).unwrap();
+    let path = run.join("recipe.toml");
+    let [usual, other] = ["strength = 0.3", "strength = 0.5"];
+    let written = fs::read_to_string(&path).unwrap();
+    assert_eq!(written.matches(usual).count(), 1, "{written}");
+    fs::write(&path, written.replace(usual, other)).unwrap();
+    let resumed = ["training.steps=3".to_owned()];
+    let going_on = Run {
+        folder: &run,
+        device: &Device::flex(),
+        stop: &AtomicBool::new(false),
+        ranks: &Alone,
+    };
+    let ended = Registry::default().resume(&resumed, &going_on, &mut |_| {});
+    assert_eq!(ended.unwrap().step, 3);
+}
+
+#[test]
 fn keys_that_do_not_fit_are_refused() {
     let refused = |text: &str| {
         let text = format!("[model]\nkind = \"vit\"\n[training]\nepochs = 1\n{text}");
@@ -402,6 +531,12 @@ fn keys_that_do_not_fit_are_refused() {
     assert!(words.contains("data.vocabulary.size") && words.contains("a classifier of images"));
     let bleu = refused(&format!("{images}[validation]\nmeasure = \"bleu\""));
     assert!(bleu.contains("validation.measure"), "{bleu}");
+    assert_eq!(8192 * 8192, MAX_PIXELS);
+    let large = refused(&format!("{images}size = 8193"));
+    assert!(
+        large.contains("data.images.size: found 8193; expected 1 to 8192"),
+        "{large}"
+    );
     let flip = refused(&format!("{images}[data.images.augment]\nflip = 1.5"));
     assert!(
         flip.contains("data.images.augment.flip: found 1.5; expected 0 to 1"),

@@ -115,6 +115,9 @@ fn questions_about_scenes_are_learned_and_answered() {
         (32, 6)
     );
     assert_eq!(trained.began.examples, "images with questions");
+    // The loss is no mean over words.
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    assert!(metrics.contains("loss") && !metrics.contains("perplexity"));
     let (first, last) = (trained.losses[0], trained.losses[trained.losses.len() - 1]);
     assert!(last < 0.8 * first, "{first} {last}");
     let Quality::Answers {
@@ -139,7 +142,9 @@ fn questions_about_scenes_are_learned_and_answered() {
         ["purpel"]
     );
     let (asked, _) = Asked::read(&recipe, Split::Test).unwrap().unwrap();
-    let images: Vec<Image> = (0..2).map(|index| asked.get(index).image).collect();
+    let images: Vec<Image> = (0..2)
+        .map(|index| asked.get(index).unwrap().image)
+        .collect();
     let text = "What colour is it?";
     let found = answerer
         .ask(&images, &[(1, text), (0, ""), (1, text)])
@@ -167,6 +172,9 @@ fn questions_about_scenes_are_learned_and_answered() {
         (of_kinds, judged.lines.len()),
         (judged.scores.all.questions, of_kinds)
     );
+    // The same image by image.
+    let of_images: usize = judged.images.iter().map(|of| of.all.questions).sum();
+    assert_eq!((judged.images.len(), of_kinds), (asked.len(), of_images));
 }
 
 /// The words of a model to begin with are those that its embeddings stand for; more answers have a layer of their own.
@@ -286,6 +294,11 @@ fn questions_of_files_are_learned_by_heart() {
         (trained.began.corpus.kept, trained.began.validation_pairs),
         (2, 2)
     );
+    // Images that are not kept are read again.
+    let mut again = recipe.clone();
+    again.data.questions.as_mut().unwrap().memory = 0;
+    let again = train(&again, &folder.path().join("again"), None, false).unwrap();
+    assert_eq!(trained.losses, again.losses);
     let registry = Registry::default();
     let answerer = registry.question_answerer(&run, &Device::flex()).unwrap();
     // By frequency; "sky" was said twice only, an article says nothing.
@@ -303,6 +316,43 @@ fn questions_of_files_are_learned_by_heart() {
     let expected = BTreeMap::from([("is it".to_owned(), 1.0), ("what".to_owned(), 0.0)]);
     assert_eq!((kinds, pointing), (expected, None));
     assert!((accuracy - 2.0 / 3.0).abs() < 1e-9);
+}
+
+/// Those of training are left out and counted. Of those of validation the first words are read: all are judged.
+#[test]
+fn questions_that_are_too_long_are_left_out() {
+    let folder = tempdir().unwrap();
+    let text = files(folder.path());
+    let path = folder.path().join("questions.json");
+    let written = fs::read_to_string(&path).unwrap();
+    let long = format!("What's {}this?", "so, ".repeat(100_000));
+    fs::write(&path, written.replace("What's this?", &long)).unwrap();
+    let start = |most: usize, run: &str| {
+        let most = format!("data.filter.max_tokens={most}");
+        let recipe = recipe(&text, &[&most, "training.steps=1"]);
+        train(&recipe, &folder.path().join(run), None, false).map(|trained| (trained, recipe))
+    };
+    // "Is it dark" has three words.
+    let (trained, recipe) = start(3, "run").unwrap();
+    let corpus = trained.began.corpus;
+    assert_eq!((corpus.kept, corpus.too_long), (2, 1));
+    let Quality::Answers { questions, .. } = trained.quality else {
+        panic!("{:?}", trained.quality);
+    };
+    assert_eq!(questions, 3);
+    let texts = |split| {
+        let (asked, left_out) = Asked::read(&recipe, split).unwrap().unwrap();
+        assert_eq!(left_out, 0, "images");
+        let questions = asked.get(0).unwrap().questions.into_iter();
+        questions.map(|one| one.phrase.text).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(Split::Train), ["Is it dark?"]);
+    assert_eq!(texts(Split::Valid), ["Is it dark?", "what's so so"]);
+    let message = start(1, "none").map(|_| ()).unwrap_err().to_string();
+    assert!(
+        message.contains("data.filter.max_tokens: found 1, but all 3 questions are longer"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -323,6 +373,16 @@ fn wrong_data_are_refused() {
         "{lacking}"
     );
     assert!(refused("[data.questions]\nsize = 8").contains("data.questions.train"));
+    let large = refused("[data.questions]\nsize = 8193");
+    assert!(
+        large.contains("data.questions.size: found 8193; expected 1 to 8192"),
+        "{large}"
+    );
+    let few = refused("[data.scenes]\n[data.filter]\nmax_tokens = 5");
+    assert!(
+        few.contains("data.filter.max_tokens: found 5; expected 100 with [data.scenes]"),
+        "{few}"
+    );
     assert!(
         refused("[data.scenes]\n[validation]\nmeasure = \"bleu\"").contains("validation.measure")
     );

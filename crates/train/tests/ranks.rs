@@ -267,6 +267,32 @@ fn questions_with_guided_attention() {
     }
 }
 
+/// The moments of frozen batch norms are not averaged: rounding would move them.
+#[test]
+fn frozen_norms_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let short = ["training.steps=6", "training.validate_every=6"];
+    run(1, &parse(GUIDED_QUESTIONS, &short), &path("first"));
+    let backbone = "answering.BottomUp.backbone.";
+    let start = format!("training.start={}", path("first").display());
+    let frozen = format!("training.frozen={backbone}");
+    let more = [short[0], short[1], start.as_str(), frozen.as_str()];
+    run(3, &parse(GUIDED_QUESTIONS, &more), &path("frozen"));
+    let of = |name: &str| bits(&path(name), "model.safetensors");
+    let (before, after) = (of("first"), of("frozen"));
+    assert_ne!(before, after);
+    let trunk = |all: Vec<(String, Vec<u32>)>| {
+        let all = all.into_iter();
+        all.filter(|(name, _)| name.starts_with(backbone))
+            .collect::<Vec<_>>()
+    };
+    let trunk_before = trunk(before);
+    let is_moment = |(name, _): &(String, Vec<u32>)| name.ends_with("running_var");
+    assert!(trunk_before.iter().any(is_moment));
+    assert_eq!(trunk_before, trunk(after));
+}
+
 /// A batch of fewer rows than ranks: one has nothing to do.
 #[test]
 fn a_batch_smaller_than_the_ranks() {

@@ -661,6 +661,17 @@ fn the_commented_recipe_explains_every_key() {
 }
 
 #[test]
+fn examples_show_the_questions_of_scenes_where_they_are_read() {
+    for (kind, asks) in [("vqa", true), ("captioner", false), ("detr", false)] {
+        let registry = Registry::default();
+        let example = registry.example(kind).unwrap();
+        let text = registry.commented(&example).unwrap();
+        assert_eq!(text.contains("\nquestions = 4\n"), asks, "{text}");
+        assert!(text.contains("\n[data.scenes]\n"), "{text}");
+    }
+}
+
+#[test]
 fn synthetic_data_come_without_files() {
     let text = "[model]\nkind = \"rnnsearch\"\n[data.synthetic]\ntask = \"sort\"\nsentences = 30\n\
                 valid_sentences = 20\n[training]\nepochs = 1";

@@ -19,7 +19,7 @@ Examples:
 Every recipe is trained, one after the other, for the same time (90s, 20m, 2h) or on the same number of \
 target tokens, or images, (500ktokens, 5Mtokens); the budget takes the place of the recipe's own limits. Then each \
 translates, classifies, captions, answers or finds the test data (the validation data, if not every recipe \
-names test data), and one table compares them, of classifiers and captioners with the paired difference. \
+names test data), and one table compares them, with the paired differences from the first. \
 The data that they are judged on must be the same.
 
 The folder holds a run folder for each recipe, the plots `loss` and `length` as SVG and PNG, and \

@@ -29,8 +29,11 @@ Scores equal those of sacrebleu 2.6 to the last digit, and are printed with its 
 UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options are sacrebleu's.
 
 A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split; a captioner on --split by BLEU, \
-CIDEr-D and exact captions, on drawn scenes also by the share of attention inside the object of a word; a detector by COCO's average \
-precision of its boxes, and by the mean IoU of its masks: over all objects, 0 for those that are not found with a probability of .5.
+CIDEr-D and exact captions, on drawn scenes also by the share of attention inside the object of a word (BLEU and CIDEr-D are those of \
+pycocoevalcap with its tokenizer, but hyphens and signs such as & are spaces here); a detector by COCO's average \
+precision of its boxes, and by the mean IoU of its masks: over all objects, 0 for those that are not found with a probability of .5. \
+Scores of a captioner, a detector and of answers to questions have their 95 % intervals by a bootstrap over the images (--resamples, \
+--seed), the accuracy of a classifier has Wilson's.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.
@@ -96,7 +99,7 @@ pub struct Evaluate {
         help_heading = "Scores"
     )]
     pub smoothing: Smoothing,
-    /// Print the 95 % interval of each score
+    /// Print the 95 % interval of each score of translations
     #[arg(long, help_heading = "Scores")]
     pub confidence: bool,
     /// Compare the first system with these files, or without a file with the other systems, by a

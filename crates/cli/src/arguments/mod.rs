@@ -54,7 +54,7 @@ pub use look::Look as LookText;
 pub use man::Man;
 pub use model::ModelFile;
 pub use named::Named;
-pub use pictures::{Drawing, PictureFiles, Show};
+pub use pictures::{Drawing, OverImage, PictureFiles, Show};
 pub use search::Search;
 pub use serve::Serve;
 pub use similar::Similar;

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use regard_trace::Kind;
-use regard_view::choice::{Choice, Pick};
+use regard_view::{
+    choice::{Choice, Pick},
+    image::{ImageOptions, Overlay},
+};
 
 /// Pictures and traces of the attention.
 #[derive(Debug, Clone, Default, Args)]
@@ -43,9 +46,9 @@ pub struct Show {
     /// Pictures to write.
     #[command(flatten)]
     pub pictures: PictureFiles,
-    /// Draw each cell of a map over an image in one colour [default: smooth between the cells]
-    #[arg(long, help_heading = "Pictures")]
-    pub by_cell: bool,
+    /// How maps over an image are drawn.
+    #[command(flatten)]
+    pub over_image: OverImage,
     /// Write what the model looked at, for `regard view` and for Python (safetensors)
     #[arg(long, value_name = "FILE", help_heading = "Pictures")]
     pub trace: Option<PathBuf>,
@@ -55,6 +58,39 @@ pub struct Show {
     /// Print no warnings, no progress and no speed
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// How maps over an image are drawn as SVG and PNG.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct OverImage {
+    /// Draw each cell of a map over an image in one colour [default: smooth between the cells]
+    #[arg(long, help_heading = "Pictures")]
+    by_cell: bool,
+    /// Give each map over an image a scale of its own, up to its largest weight, so that weak ones are seen, too; colours of two maps
+    /// cannot be compared then [default: one scale for all maps of a picture]
+    #[arg(long, help_heading = "Pictures")]
+    own_scale: bool,
+}
+
+impl OverImage {
+    /// The first of the options that is given.
+    pub fn given(self) -> Option<&'static str> {
+        let options = [("--by-cell", self.by_cell), ("--own-scale", self.own_scale)];
+        let mut given = options.into_iter().filter(|(_, given)| *given);
+        given.next().map(|(option, _)| option)
+    }
+
+    /// What is drawn so.
+    pub fn options(self) -> ImageOptions {
+        ImageOptions {
+            overlay: match self.by_cell {
+                true => Overlay::ByCell,
+                false => Overlay::default(),
+            },
+            own_scale: self.own_scale,
+            ..ImageOptions::default()
+        }
+    }
 }
 
 /// One picture in several forms.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Compute, Drawing, PictureFiles, Show, pretrained::Pretrained};
+use super::{Compute, Drawing, OverImage, PictureFiles, Show, pretrained::Pretrained};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +62,7 @@ impl Similar {
         Show {
             attention: self.attention,
             pictures: PictureFiles::default(),
-            by_cell: false,
+            over_image: OverImage::default(),
             trace: self.trace.clone(),
             json: self.json,
             quiet: self.quiet,

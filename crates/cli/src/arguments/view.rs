@@ -4,7 +4,7 @@ use std::{ops::Range, path::PathBuf};
 
 use clap::Args;
 
-use super::{PictureFiles, search::whole};
+use super::{OverImage, PictureFiles, search::whole};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,9 +44,9 @@ pub struct View {
     /// Pictures to write.
     #[command(flatten)]
     pub pictures: PictureFiles,
-    /// Draw each cell of a map over an image in one colour [default: smooth between the cells]
-    #[arg(long, help_heading = "Pictures")]
-    pub by_cell: bool,
+    /// How maps over an image are drawn.
+    #[command(flatten)]
+    pub over_image: OverImage,
 }
 
 /// Positions from one to another.

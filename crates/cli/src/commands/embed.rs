@@ -74,6 +74,7 @@ fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
         true => None,
         false => Some(image_encoder(options, &encoder, device)?),
     };
+    ranks::expect_same_files(Path::new(""), &images)?;
     let (part, all, done) = match &options.output {
         Some(path) if options.resume => {
             let path = path.with_added_extension("part");

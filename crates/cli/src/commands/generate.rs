@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use burn::tensor::Device;
 use regard_kernels::Kind;
 use regard_models::{
     Stepper, Vocabulary,
@@ -31,7 +32,7 @@ use crate::{
 /// # Errors
 /// A model that cannot be read, a prompt that is too long.
 pub fn run(options: &Generate) -> Result<(), Failure> {
-    options.compute.run(None, |_| work(options))
+    options.compute.run(None, |device| work(options, device))
 }
 
 /// A prompt and what became of it.
@@ -47,7 +48,7 @@ struct Text {
     ended: &'static str,
 }
 
-fn work(options: &Generate) -> Result<(), Failure> {
+fn work(options: &Generate, device: &Device) -> Result<(), Failure> {
     let started = Instant::now();
     given(options, SampleConfig::default())
         .check()
@@ -70,7 +71,8 @@ fn work(options: &Generate) -> Result<(), Failure> {
     }
     let (usual, ignored) = opened.sampling()?;
     pretrained::warn_of_ignored(&opened.name, &ignored, options.show.quiet);
-    let model = pretrained::model(&opened, options.model.storage(), options.show.quiet)?;
+    let storage = options.model.storage();
+    let model = pretrained::model_on(device, &opened, storage, options.show.quiet)?;
     let writer = opened.causal(&model)?;
     if looking && !model.attends() {
         return Err(opened

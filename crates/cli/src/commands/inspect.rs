@@ -32,7 +32,7 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    expect_figure(pictures, options.by_cell)?;
+    expect_figure(pictures, options.over_image)?;
     if pictures.subwords {
         let message = "--subwords: subwords are described unless --words merges them; leave it out";
         return Err(Failure::Usage(message.to_owned()));
@@ -126,9 +126,9 @@ pub fn run(options: &Inspect) -> Result<(), Failure> {
         &figures,
         "there is no self-attention to follow",
         |entry| {
-            // Cells of maps between words are refused there.
-            if entry.trace.image.is_some() || options.by_cell {
-                return pictures::svg_of(&entry.trace, Choice::default(), options.by_cell);
+            // Options of maps over an image are refused there for maps between words.
+            if entry.trace.image.is_some() || options.over_image.given().is_some() {
+                return pictures::svg_of(&entry.trace, Choice::default(), options.over_image);
             }
             let maps = entry.trace.maps.iter();
             let titled = maps.map(|map| Heatmap::from_map(map).titled(stack_title(map)));

@@ -36,10 +36,10 @@ use crate::{
 /// # Errors
 /// A model that cannot be read, a text that is too long, a layer or a head that is not there.
 pub fn run(options: &LookText) -> Result<(), Failure> {
-    options.compute.run(None, |_| work(options))
+    options.compute.run(None, |device| work(options, device))
 }
 
-fn work(options: &LookText) -> Result<(), Failure> {
+fn work(options: &LookText, device: &Device) -> Result<(), Failure> {
     expect_writable(&options.pictures, &options.trace)?;
     expect_apart(&options.pictures, &options.trace, &options.long, false)?;
     if let Some(path) = &options.long {
@@ -75,7 +75,7 @@ fn work(options: &LookText) -> Result<(), Failure> {
     }
     expect_no_target(options)?;
     expect_kind(choice.kind, &[Kind::SelfAttention])?;
-    let model = pretrained::model(&opened, storage, options.quiet)?;
+    let model = pretrained::model_on(device, &opened, storage, options.quiet)?;
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
     if tokens == 0 {

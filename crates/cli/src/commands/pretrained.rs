@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use regard_kernels::matmul::Storage;
 use regard_models::pretrained::{Encoding, Heads, Input, Look, Pooling, TextEncoder};
+use regard_nn::devices::is_card;
 use regard_trace::Trace;
 use regard_train::{
     TextToText,
-    opened::{Opened, TextModel, expect_room, input_of},
+    opened::{Opened, OpenedError, TextModel, expect_room, input_of},
 };
 
 use crate::{
@@ -16,21 +18,52 @@ use crate::{
     input, models, output,
 };
 
-/// Finds a model by a path or a name, as [`Opened::find`] does; the progress of a download is shown unless `quiet`. Such models are
-/// packed for the kernels of the CPU.
+/// Finds a model by a path or a name, as [`Opened::find`] does; the progress of a download is shown unless `quiet`.
 ///
 /// # Errors
 /// What is wrong with its files.
 pub fn find(name: &str, quiet: bool) -> Result<Opened, Failure> {
-    devices::tell_cpu(name);
     Ok(Opened::find(name, |name| models::folder(name, quiet))?)
 }
 
-/// Reads the weights, with a warning of what the tokenizer has and the model has not.
+/// Reads the weights onto `device` if that is a card and the model one that goes from left to right there, and packs them for the kernels
+/// of the CPU otherwise, with a warning that says why.
+///
+/// # Errors
+/// What is wrong with its files.
+pub fn model_on(
+    device: &Device,
+    opened: &Opened,
+    storage: Option<Storage>,
+    quiet: bool,
+) -> Result<TextModel, Failure> {
+    if !is_card(device) {
+        return model(opened, storage, quiet);
+    }
+    if storage.is_some_and(|storage| storage != Storage::F32) {
+        devices::tell_cpu_as(&opened.name, "weights have 32 bits on a card");
+        return model(opened, storage, quiet);
+    }
+    match opened.on_card(device) {
+        Ok(model) => {
+            warn_of_tokens(opened.tokenizer.without_rows(), quiet);
+            Ok(model)
+        }
+        // One that reads a text as a whole.
+        Err(OpenedError::Other { .. }) => model(opened, storage, quiet),
+        Err(reason) => {
+            devices::tell_cpu_as(&opened.name, &reason.to_string());
+            model(opened, storage, quiet)
+        }
+    }
+}
+
+/// Reads the weights and packs them for the kernels of the CPU, with a warning of what the tokenizer has and the model has not.
 ///
 /// # Errors
 /// What is wrong with its files.
 pub fn model(opened: &Opened, storage: Option<Storage>, quiet: bool) -> Result<TextModel, Failure> {
+    devices::tell_cpu(&opened.name);
     let model = opened.model(storage)?;
     warn_of_tokens(opened.tokenizer.without_rows(), quiet);
     Ok(model)
@@ -55,6 +88,7 @@ pub fn text_to_text(
     quiet: bool,
 ) -> Result<TextToText, Failure> {
     let name = opened.name.clone();
+    devices::tell_cpu(&name);
     let model = TextToText::read(opened, storage, prefix)?;
     warn_of_tokens(model.without_rows(), quiet);
     warn_of_ignored(&name, model.ignored(), quiet);

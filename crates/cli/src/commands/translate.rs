@@ -637,9 +637,7 @@ impl<'a> Writer<'a> {
             && self.options.attention == Attention::Always
             && !self.options.quiet
         {
-            output::warn(&format!(
-                "{model} is a model without attention: there is nothing to show"
-            ));
+            pictures::warn_of_nothing(model);
         }
         self.kept.write()
     }

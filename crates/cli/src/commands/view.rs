@@ -17,7 +17,7 @@ use crate::{
 pub fn run(options: &View) -> Result<(), Failure> {
     let pictures = &options.pictures;
     expect_apart(pictures, &None, [&options.file], false)?;
-    expect_figure(pictures, options.by_cell)?;
+    expect_figure(pictures, options.over_image)?;
     let traces = match regard_trace::open(&options.file)? {
         Opened::Long(trace) => {
             return Compute::default().run(None, |_| long(options, &trace));
@@ -57,7 +57,7 @@ pub fn run(options: &View) -> Result<(), Failure> {
         }
     }
     expect_apart(pictures, &None, [&options.file], entries.len() > 1)?;
-    pictures::write(pictures, options.by_cell, &entries)?;
+    pictures::write(pictures, options.over_image, &entries)?;
     if pictures.any() && !options.terminal {
         return Ok(());
     }
@@ -78,10 +78,10 @@ pub fn run(options: &View) -> Result<(), Failure> {
 
 /// Shows a trace of a long text.
 fn long(options: &View, trace: &LongTrace) -> Result<(), Failure> {
-    if options.by_cell {
-        let message =
-            "--by-cell is for maps over an image, and this is a trace of a text; leave it out";
-        return Err(Failure::Usage(message.to_owned()));
+    if let Some(option) = options.over_image.given() {
+        return Err(Failure::Usage(format!(
+            "{option} is for maps over an image, and this is a trace of a text; leave it out"
+        )));
     }
     if options.index.is_some() || options.terminal {
         let message = "a trace of a long text has one entry, which --png, --svg and --html draw";

@@ -6,7 +6,9 @@ use regard_images::scenes::{Kind, Scene, SceneConfig};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::{file, refused, refused_command, regard, run, stderr, stdout, text, trained};
+use crate::{
+    expect_within, file, refused, refused_command, regard, run, stderr, stdout, text, trained,
+};
 
 /// Small scenes of one object.
 const RECIPE: &str = r#"
@@ -186,9 +188,13 @@ fn a_captioner_is_scored() {
         "CIDEr-D",
         "weight inside the object",
         "pointing",
+        " lines; 95 % interval ",
+        " (of BLEU-4: 95 % interval ",
     ] {
         assert!(found.contains(part), "{part:?} is not in: {found}");
     }
+    // Of exact captions, BLEU-4 and CIDEr-D, and of looks at pixels and at boxes.
+    assert_eq!(found.matches("95 % interval").count(), 7, "{found}");
     // The file alone knows its scenes.
     let alone = format!("{}/model.safetensors", captioner());
     let folder = tempdir().unwrap();
@@ -202,14 +208,29 @@ fn a_captioner_is_scored() {
         (Some(3), Some("copy.safetensors"))
     );
     assert!(first["inside"].as_f64().unwrap() <= 1.0);
+    for (key, score) in [
+        ("exact", &first["exact"]),
+        ("bleu_4", &first["bleu"][3]),
+        ("cider_d", &first["cider_d"]),
+        ("inside", &first["inside"]),
+        ("pointing_box", &first["pointing_box"]),
+    ] {
+        expect_within(score, &first["confidence_95"][key]);
+    }
+    // Another number of resamples can be asked for.
+    let few = ["evaluate", "--model", &copy, "--json", "--resamples=1"];
+    let few: Value = serde_json::from_str(&stdout(&run(few).success())).unwrap();
+    let ends = &few["captioners"][0]["confidence_95"]["inside"];
+    assert_eq!(ends[0], ends[1], "{few}");
 }
 
 #[test]
 fn broken_images_with_captions_are_counted() {
     let folder = tempdir().unwrap();
-    let files = scenes(folder.path(), 3);
+    let files = scenes(folder.path(), 4);
     fs::write(&files[1], "no image").unwrap();
-    let images = (0..3).map(|id| json!({"id": id, "file_name": format!("{id}.png")}));
+    // Nothing is said of the last one.
+    let images = (0..4).map(|id| json!({"id": id, "file_name": format!("{id}.png")}));
     let said = (0..3).map(|id| json!({"image_id": id, "caption": "a red circle"}));
     let captions =
         json!({"images": images.collect::<Value>(), "annotations": said.collect::<Value>()});
@@ -226,9 +247,14 @@ fn broken_images_with_captions_are_counted() {
     let model = text(&folder.path().join("model.safetensors"));
     fs::copy(format!("{}/model.safetensors", captioner()), &model).unwrap();
     let split = ["evaluate", "--model", &model, "--split", "test"];
-    let found = stdout(&run(split).success());
+    let assert = run(split).success();
+    let (found, told) = (stdout(&assert), stderr(&assert));
     let said = "2 images (left out, as images or objects cannot be read: 1): exact";
     assert!(found.contains(said), "{found}");
+    assert!(
+        told.contains("images without a caption are left out: 1"),
+        "{told}"
+    );
     let json = stdout(&regard().args(split).arg("--json").assert().success());
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["captioners"][0]["left_out"], 1);
@@ -258,6 +284,36 @@ fn the_embedded_models_read_the_images_of_the_documentation() {
         fs::metadata(file).unwrap().len()
     });
     assert!(sizes.iter().sum::<u64>() <= 3_000_000, "{sizes:?}");
+}
+
+#[test]
+fn a_model_without_attention_says_so() {
+    let folder = tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let (trace, svg) = (path("look.safetensors"), path("look.svg"));
+    let digit = text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/digit.png"));
+    let said = "resnet is a model without attention: there is nothing to show";
+    for shown in [
+        vec!["--attention"],
+        vec!["--attention", "--json"],
+        vec!["--trace", trace.as_str()],
+    ] {
+        let mut classify = regard();
+        classify.args(["classify", &digit]).args(&shown);
+        let told = stderr(&classify.assert().success());
+        assert_eq!(told.matches(said).count(), 1, "{shown:?}: {told}");
+        let quiet = stderr(&classify.arg("--quiet").assert().success());
+        assert!(!quiet.contains(said), "{quiet}");
+    }
+    let plain = stderr(&run(["classify", &digit]).success());
+    assert!(!plain.contains(said), "{plain}");
+    // A picture is refused with the same reason, once.
+    let drawn = run(["classify", &digit, "--attention", "--svg", &svg]).code(1);
+    let drawn = stderr(&drawn);
+    assert!(
+        drawn.contains("look.svg: nothing to draw") && !drawn.contains(said),
+        "{drawn}"
+    );
 }
 
 #[test]

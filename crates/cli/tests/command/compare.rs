@@ -357,6 +357,16 @@ fn models_of_images_are_compared_by_their_own_scores() {
         let json = stdout(&compare(&recipes, &out, "100tokens", &["--quiet", "--json"]).success());
         let all: Value = serde_json::from_str(&json).unwrap();
         assert!(all["recipes"][1]["judged"].is_object(), "{json}");
+        // Differences are of the same images.
+        let (metric, result) = (
+            &all["bootstrap"][0]["metric"],
+            &all["bootstrap"][0]["result"],
+        );
+        let line = format!("\n{}: {name}-0 = ", metric.as_str().unwrap());
+        assert!(text.contains(&line), "{line:?} is not in: {text}");
+        let interval = &result["difference_confidence"];
+        assert!(interval["lower"].as_f64() <= interval["upper"].as_f64());
+        assert!(interval["lower"].is_f64(), "{json}");
         let changed = fs::read_to_string(&recipes[1]).unwrap();
         let changed = changed.replace("test = 4", "test = 5");
         let changed = file(folder.path(), "changed.toml", changed);

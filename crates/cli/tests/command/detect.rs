@@ -11,7 +11,7 @@ use regard_nn::weights::{self, Storage};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::{file, refused, regard, run, stderr, stdout, text};
+use crate::{expect_within, file, refused, regard, run, stderr, stdout, text};
 
 /// A drawn scene as a file.
 fn scene(folder: &Path, name: &str, index: u64) -> String {
@@ -201,6 +201,8 @@ fn a_detector_is_scored_by_its_average_precision() {
     let scored = stdout(&run(["evaluate", "--model", detector(), "--split", "test"]).success());
     assert!(scored.starts_with("boxes of 3 images: AP 0."), "{scored}");
     assert!(scored.contains("mean IoU of masks"), "{scored}");
+    // Of three average precisions and of the IoU.
+    assert_eq!(scored.matches("95 % interval").count(), 4, "{scored}");
     let json = [
         "evaluate",
         "--model",
@@ -210,7 +212,11 @@ fn a_detector_is_scored_by_its_average_precision() {
         "--json",
     ];
     let json: Value = serde_json::from_str(&stdout(&run(json).success())).unwrap();
-    assert_eq!(json["detectors"][0]["images"], 4);
+    let found = &json["detectors"][0];
+    assert_eq!(found["images"], 4);
+    for key in ["average_precision", "average_precision_50", "mean_iou"] {
+        expect_within(&found[key], &found["confidence_95"][key]);
+    }
     refused(
         ["evaluate", "--model", detector()],
         2,
@@ -283,6 +289,7 @@ fn images_without_objects_have_no_average_precision() {
     assert_eq!(found["left_out"], 1);
     for key in ["average_precision", "average_precision_50"] {
         assert!(found[key].is_null(), "{json}");
+        assert!(found["confidence_95"][key].is_null(), "{json}");
     }
     let score = regard().args(split).arg("--score-only").assert();
     assert_eq!(stdout(&score.success()), "nan\n");
@@ -438,4 +445,27 @@ fn a_pretrained_detector_draws_masks_and_where_it_looked() {
         1,
         ["model_type: found \"vit\"; expected one of detr"],
     );
+}
+
+#[test]
+fn a_model_of_images_names_the_command_that_reads_it() {
+    for (case, command) in [
+        ("vit", "classify"),
+        ("resnet", "classify"),
+        ("detr", "detect"),
+    ] {
+        let folder = pretrained(case);
+        let (model, photo) = (text(&folder), text(&folder.join("photo.png")));
+        let advice = format!("use `regard {command}`");
+        let embed = ["embed", "--model", &model, "--image", &photo];
+        refused(embed, 1, [advice.as_str()]);
+        refused(["look", "--model", &model, "a"], 1, [advice.as_str()]);
+        // It is none of ours, whatever its numbers are stored as.
+        let foreign = "the metadata has no `regard.model`; expected a model file of `regard train`";
+        refused(["caption", "--model", &model, &photo], 1, [foreign]);
+        refused(["ask", "--model", &model, &photo, "Why?"], 1, [foreign]);
+    }
+    let detr = text(&pretrained("detr"));
+    let classify = ["classify", "--model", &detr, "x.png"];
+    refused(classify, 1, ["use `regard detect`"]);
 }

@@ -427,7 +427,7 @@ fn a_recipe_may_lack_the_part() {
     refused(
         ["evaluate", "--model", &model, "--split", "test"],
         1,
-        ["recipe.toml", "cannot read"],
+        [&*model, "no recipe.toml is beside this model", "--source"],
     );
 }
 

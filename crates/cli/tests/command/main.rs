@@ -111,6 +111,19 @@ pub fn refused_command<const M: usize>(command: &mut Command, code: i32, parts: 
     }
 }
 
+/// Checks that a score of a few images lies in its interval, `[lower, upper]`: many resamples have all images, and so the score itself.
+pub fn expect_within(score: &Value, ends: &Value) {
+    let [score, lower, upper] = [score, &ends[0], &ends[1]].map(|number| {
+        let number = number.as_f64();
+        number.unwrap_or_else(|| panic!("no number: {ends}"))
+    });
+    let rounding = 1e-9;
+    assert!(
+        lower - rounding <= score && score <= upper + rounding,
+        "{score} {ends}"
+    );
+}
+
 /// The run folder of a model that has learned to reverse `a` to `f`; trained once, by the program.
 pub fn trained() -> &'static str {
     static RUN: OnceLock<String> = OnceLock::new();

@@ -6,7 +6,7 @@ use regard_images::scenes::{Scene, SceneConfig};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::{file, refused, refused_command, regard, run, stderr, stdout, text};
+use crate::{expect_within, file, refused, refused_command, regard, run, stderr, stdout, text};
 
 /// The run folder of a model that has begun to learn; trained once, by the program.
 fn answerer() -> &'static str {
@@ -159,6 +159,13 @@ fn what_was_read_for_an_answer_is_drawn() {
     run(["view", trace, "--by-cell", "--svg", &viewed]).success();
     assert_ne!(fs::read_to_string(&viewed).unwrap(), drawn);
     refused(["view", trace, "--by-cell"], 2, ["add one of them"]);
+
+    let own = path("own.svg");
+    run(["view", trace, "--own-scale", "--svg", &own]).success();
+    let own = fs::read_to_string(&own).unwrap();
+    assert!(own.contains("of each") && !drawn.contains("of each"));
+    let alone = ["view", trace, "--own-scale"];
+    refused(alone, 2, ["--own-scale says how", "add one of them"]);
 }
 
 #[test]
@@ -169,6 +176,7 @@ fn answers_are_scored_by_kind_of_question() {
         " questions\n",
         "  where: ",
         "the last look: weight inside the object",
+        " % (95 % interval ",
     ] {
         assert!(scored.contains(part), "{part:?} is not in: {scored}");
     }
@@ -181,12 +189,14 @@ fn answers_are_scored_by_kind_of_question() {
         "--json",
     ]);
     let json: Value = serde_json::from_str(&stdout(&json.success())).unwrap();
-    assert!(
-        json["question_answerers"][0]["looking"]["looks"]
-            .as_u64()
-            .unwrap()
-            > 0
-    );
+    let found = &json["question_answerers"][0];
+    assert!(found["looking"]["looks"].as_u64().unwrap() > 0);
+    let pointing = &found["looking"]["pointing"];
+    expect_within(pointing, &found["confidence_95"]["pointing"]);
+    let kinds = found["kinds"].as_object().unwrap();
+    for scores in kinds.values().chain([found]) {
+        expect_within(&scores["accuracy"], &scores["confidence_95"]["accuracy"]);
+    }
     let labelled = ["evaluate", "--model", answerer(), "--labelled", "x.tsv"];
     refused(labelled, 2, ["give --split test"]);
     // A recipe without test data.
@@ -202,6 +212,38 @@ fn answers_are_scored_by_kind_of_question() {
         1,
         ["recipe.toml", "names no test data of questions"],
     );
+    fs::remove_file(folder.path().join("recipe.toml")).unwrap();
+    refused(
+        ["evaluate", "--model", &text(&model), "--split", "test"],
+        1,
+        ["model.safetensors: no recipe.toml is beside this model"],
+    );
+}
+
+#[test]
+fn a_model_that_sees_no_image_has_nothing_to_show() {
+    let folder = tempdir().unwrap();
+    let recipe = r#"
+        [model]
+        kind = "vqa"
+        hidden = 8
+        attention = "question-only"
+        [data.scenes]
+        train = 8
+        valid = 2
+        size = 32
+        objects = 1
+        [training]
+        steps = 1
+        "#;
+    let recipe = file(folder.path(), "blind.toml", recipe);
+    let model = text(&folder.path().join("run"));
+    run(["train", &recipe, "--folder", &model, "--quiet"]).success();
+    let image = scene(folder.path(), 0);
+    let ask = ["ask", "--model", &model, &image, "What?", "--attention"];
+    let told = stderr(&run(ask).success());
+    let said = "vqa is a model without attention: there is nothing to show";
+    assert!(told.contains(said), "{told}");
 }
 
 #[test]

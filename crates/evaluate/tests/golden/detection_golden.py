@@ -1,8 +1,9 @@
-"""Golden numbers of average precision, by pycocotools.
+"""Golden numbers of average precision, and of the mean IoU of masks, by pycocotools.
 
 Run in this folder: `python detection_golden.py`, which writes detection.json (pycocotools 2.0.11). Images have random objects, of
 which some are crowds; what is found is some of them moved a little, some with the wrong class, doubles, and some from nowhere. Scores
-have few digits, so that there are ties; one image has more than 100 objects of a class.
+have few digits, so that there are ties; one image has more than 100 objects of a class. `drawn` are images as a bootstrap draws them,
+some of them several times: the scores of these are those of a data set that has so many copies of them, each an image of its own.
 """
 
 import contextlib
@@ -51,6 +52,40 @@ def case(seed, images, classes, crowds, most_found):
         for _ in range(random.integers(0, most_found)):
             found.append(dict(image=image, category=int(random.integers(classes)), bbox=box(random),
                               score=float(random.integers(1, 10)) / 10))
+    drawn = sorted(int(image) for image in np.random.default_rng(100 + seed).integers(0, images, images))
+    copies = [of_images(drawn, objects) for objects in (truth, found)]
+    return dict(images=images, classes=classes, truth=truth, found=found, **precisions(images, classes, truth, found),
+                mean_iou=[[least, mean_iou(images, truth, found, least)] for least in (0.0, 0.5)],
+                drawn=dict(images=drawn, **precisions(images, classes, *copies), mean_iou=mean_iou(images, *copies, 0.5)))
+
+
+def of_images(drawn, objects):
+    """The objects of these images, the first of which is image 0."""
+    return [dict(object, image=i) for i, image in enumerate(drawn) for object in objects if object["image"] == image]
+
+
+def mean_iou(images, truth, found, least):
+    """Over all true objects that are no crowd. Of a class and a score of at least `least` the best-scored object comes first (of equal
+    ones the first) and takes the free true object of largest IoU (of equal ones the last); what nobody takes has an IoU of 0."""
+    total, count = 0.0, 0
+    for image in range(images):
+        there = [o for o in truth if o["image"] == image and not o["crowd"]]
+        sure = sorted((o for o in found if o["image"] == image and o["score"] >= least), key=lambda o: -o["score"])
+        count += len(there)
+        if not there or not sure:
+            continue
+        overlap = rle.iou([pixels(o["bbox"]) for o in sure], [pixels(o["bbox"]) for o in there], [0] * len(there))
+        free = [True] * len(there)
+        for row, object in zip(overlap, sure):
+            fits = [i for i, other in enumerate(there) if free[i] and other["category"] == object["category"] and row[i] > 0]
+            if fits:
+                best = max(fits, key=lambda i: (row[i], i))
+                free[best] = False
+                total += row[best]
+    return float(total / count) if count else None
+
+
+def precisions(images, classes, truth, found):
     annotations = [
         dict(id=i + 1, image_id=o["image"], category_id=o["category"], bbox=o["bbox"], area=o["bbox"][2] * o["bbox"][3],
              iscrowd=o["crowd"], segmentation=pixels(o["bbox"]))
@@ -73,7 +108,7 @@ def case(seed, images, classes, crowds, most_found):
             precision = judged.eval["precision"][:, :, :, 0, 2]  # [least IoUs, recalls, classes]
             of_class = [None if (p := precision[:, :, c]).max() < 0 else float(p[p > -1].mean()) for c in range(classes)]
             results[kind] = dict(ap=float(judged.stats[0]), ap50=float(judged.stats[1]), ap75=float(judged.stats[2]), classes=of_class)
-    return dict(images=images, classes=classes, truth=truth, found=found, **results)
+    return results
 
 
 def main():

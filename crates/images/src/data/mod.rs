@@ -10,7 +10,7 @@
 //! | [`Scene::example`](crate::scenes::Scene::example) | a scene drawn by this program |
 //!
 //! Each gives a [`Dataset`] of [`Example`]s: where the image is (a file, or pixels in memory), and what is known of it. Files are
-//! decoded by [`Example::image`], on other threads by [`Loader`].
+//! decoded by [`Example::image`], on other threads by [`Loader`]; [`Pictures`] holds as many as memory may.
 //!
 //! ```no_run
 //! use regard_images::data::{Loader, Loading, class_folders};
@@ -38,6 +38,7 @@ mod folders;
 mod json;
 mod loader;
 mod mnist;
+mod pictures;
 mod vqa;
 
 use std::ops::Range;
@@ -48,6 +49,7 @@ pub use coco::{coco_captions, coco_instances};
 pub use folders::{class_folders, image_files, is_image};
 pub use loader::{Loader, Loading};
 pub use mnist::mnist;
+pub use pictures::Pictures;
 pub use vqa::vqa;
 
 use crate::{Bounds, Decoding, Image, ImagesError, Region};
@@ -205,7 +207,7 @@ impl Example {
     /// The image: read and decoded, or a copy of the pixels in memory.
     ///
     /// # Errors
-    /// Those of [`Image::open`]; [`ImagesError::NoFile`] for a folder or a link that leads nowhere; [`ImagesError::Size`] if the file
+    /// Those of [`Image::open`]; [`ImagesError::NoFile`] for a link that leads nowhere; [`ImagesError::Size`] if the file
     /// does not have the size that the data set states.
     pub fn image(&self, decoding: &Decoding) -> Result<Image, ImagesError> {
         let path = match &self.source {

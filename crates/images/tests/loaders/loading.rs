@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use regard_images::data::{Broken, Loader, Loading, class_folders};
-use regard_images::{Decoding, Image, ImagesError};
+use regard_images::data::{Broken, Loader, Loading, Pictures, class_folders};
+use regard_images::{Decoding, Image, ImagesError, Normalize};
 
 use super::{folder, refused, write};
 
@@ -119,6 +119,78 @@ fn queues_are_bounded_and_dropping_stops_the_threads() {
     // The threads have ended: theirs is the last count. Each is at most its queue and one example ahead.
     assert_eq!(Arc::strong_count(&made), 1);
     assert!(made.load(Ordering::SeqCst) <= 10 + 2 * (3 + 1), "{made:?}");
+}
+
+#[test]
+fn images_beyond_the_memory_are_read_again() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let read = move |i: usize| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        match i {
+            2 => Err(broken(i)),
+            _ => Ok((Image::new(2, 2 + i, 1, vec![i as u8; 4 + 2 * i])?, i)),
+        }
+    };
+    // 4, 6, 10, 12 and 14 bytes.
+    let skipping = loading(2, 3, Broken::Skip);
+    let (mut pictures, numbers, skipped) = Pictures::read(6, &skipping, 25, read).unwrap();
+    assert_eq!((pictures.len(), pictures.kept(), skipped), (5, 3, 1));
+    assert_eq!(
+        (numbers, pictures.form()),
+        (vec![0, 1, 3, 4, 5], Some([1, 2, 2]))
+    );
+    let image = |pictures: &Pictures, row: usize| pictures.get(row).unwrap().into_owned();
+    let all: Vec<Image> = (0..5).map(|row| image(&pictures, row)).collect();
+    assert_eq!(all[4].pixels(), [5; 14]);
+    assert_eq!(pictures.normalize(5).unwrap(), Normalize::of(&all).unwrap());
+    assert_eq!(
+        pictures.normalize(2).unwrap(),
+        Normalize::of(&all[..2]).unwrap()
+    );
+    let mut seen = vec![];
+    let look = |row: usize, image: &Image| seen.push((row, image.pixels()[0]));
+    pictures.each(look).unwrap();
+    assert_eq!(seen, [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5)]);
+
+    // Those that were asked for ahead are read once, others when they are asked for.
+    let before = reads.load(Ordering::SeqCst);
+    let rows = [4, 0, 3, 4];
+    for told in [&rows[..], &rows[1..3], &[0, 1]] {
+        pictures.ahead(told).unwrap();
+        let found = pictures.all(&rows).unwrap();
+        let expected: Vec<&Image> = rows.iter().map(|&row| &all[row]).collect();
+        assert_eq!(
+            found.iter().map(|image| &**image).collect::<Vec<_>>(),
+            expected
+        );
+    }
+    pictures.all(&[0, 2, 1]).unwrap();
+    // Three, and one that was not of use.
+    assert!(reads.load(Ordering::SeqCst) <= before + 3 * 3 + 1);
+    assert!(pictures.all(&[]).unwrap().is_empty());
+    pictures.ahead(&[]).unwrap();
+
+    let taken = pictures.split_off(|row| row % 2 == 1);
+    assert_eq!((pictures.len(), taken.len()), (3, 2));
+    assert_eq!(
+        [image(&pictures, 2), image(&taken, 1)],
+        [all[4].clone(), all[3].clone()]
+    );
+}
+
+#[test]
+fn an_image_that_is_gone_is_an_error_where_it_is_asked_for() {
+    let root = folder(&["a/1.png", "a/2.png"]);
+    let data = class_folders(root.path(), None).unwrap();
+    let read = move |i: usize| Ok((data.examples[i].image(&Decoding::default())?, ()));
+    let (pictures, ..) = Pictures::read(2, &Loading::default(), 0, read).unwrap();
+    std::fs::remove_file(root.path().join("a/2.png")).unwrap();
+    assert!(pictures.get(0).is_ok());
+    pictures.ahead(&[0, 1]).unwrap();
+    for found in [pictures.all(&[0, 1]).map(|_| ()), pictures.each(|_, _| {})] {
+        refused(found, &["2.png"]);
+    }
 }
 
 #[test]

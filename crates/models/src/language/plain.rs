@@ -1,4 +1,5 @@
-//! Causal models of text for which there are no packed weights: recurrent ones, and Transformers whose attention has no kernel.
+//! Causal models of text for which there are no packed weights: recurrent ones, Transformers whose attention has no kernel, and those that
+//! compute on a card.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_kernels::Kind;
@@ -19,17 +20,26 @@ const PART: usize = 256;
 #[derive(Debug)]
 pub struct PlainTextModel {
     model: AnyTextModel,
+    context: usize,
     device: Device,
 }
 
 impl PlainTextModel {
-    /// `model`, unless it is a masked one.
+    /// `model`, which is on `device`, unless it is a masked one.
     pub fn new(model: AnyTextModel, device: &Device) -> Option<Self> {
         model.begin(0, device)?;
         Some(Self {
+            context: model.longest().unwrap_or(LONGEST),
             model,
             device: device.clone(),
         })
+    }
+
+    /// The same for texts of at most `context` tokens, if it reads as many.
+    #[must_use]
+    pub fn with_context(mut self, context: usize) -> Self {
+        self.context = self.context.min(context);
+        self
     }
 
     /// The model.
@@ -89,7 +99,7 @@ impl CausalModel for PlainTextModel {
     }
 
     fn context(&self) -> usize {
-        self.model.longest().unwrap_or(LONGEST)
+        self.context
     }
 
     fn predict(

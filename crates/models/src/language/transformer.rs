@@ -372,6 +372,16 @@ impl TextModel for TransformerLm {
         (output, state)
     }
 
+    fn read(&self, ids: Tensor<2, Int>, mut state: StackCache) -> StackCache {
+        let noise = &mut DropoutRng::none();
+        let ids = ids.swap_dims(0, 1);
+        let x = self.transformer.embed(ids, state.length(), noise); // [rows, time, d]
+        let options = StackOptions::default();
+        let stack = &self.transformer.stack;
+        expect_valid(stack.forward_cached(x, &mut state, &options));
+        state
+    }
+
     fn look(&self, ids: Tensor<2, Int>, keep: &PaddingMask) -> Vec<Tensor<4>> {
         let noise = &mut DropoutRng::none();
         let read = self.transformer.forward(ids, keep, Observe::Weights, noise);

@@ -24,7 +24,7 @@ use super::{
 use crate::image::{BackboneConfig, DetectorSizes, DetrConfig};
 
 /// The value of `model_type`.
-const KIND: &str = "detr";
+pub(super) const KIND: &str = "detr";
 /// More channels than the first convolution of any backbone has.
 const MOST_CHANNELS: usize = 1024;
 /// Before the names of the backbone's weights.

@@ -169,12 +169,17 @@ impl Hub {
                 ),
             ));
         }
-        let mut problem = format!("there is no such folder, and none in the cache {cache}");
-        match (nearest(model, &names), name) {
-            (Some(near), _) => problem.push_str(&format!("; did you mean {near}?")),
-            (None, Some(_)) => problem.push_str(&format!("; {PREFIX}{model} downloads it")),
-            (None, None) => {}
-        }
+        const OF_A_RUN: &str = "; the folder of a run is made by `regard train`";
+        // A name on the hub is no path into a folder that is there.
+        let around = folder.parent().unwrap_or(Path::new(""));
+        let advice = match (nearest(model, &names), name) {
+            (Some(near), _) => format!("; did you mean {near}?"),
+            (None, Some(_)) if !around.is_dir() => format!(
+                "; {PREFIX}{model} downloads it if it is a model of the Hugging Face hub{OF_A_RUN}"
+            ),
+            _ => OF_A_RUN.to_owned(),
+        };
+        let problem = format!("there is no such folder, and none in the cache {cache}{advice}");
         Err(not_found(model, problem))
     }
 

@@ -17,7 +17,8 @@ use regard_nn::weights::Arrays;
 use serde_json::Value;
 
 use super::{
-    classify::ClassScores, config::Config, error::PretrainedError, folder::Folder, resnet, vit,
+    classify::ClassScores, config::Config, detr, error::PretrainedError, folder::Folder, resnet,
+    vit,
 };
 use crate::image::ImageSizes;
 
@@ -82,6 +83,18 @@ pub enum Resizing {
 pub fn holds_images(folder: &Folder) -> bool {
     let kind = folder.config().text("model_type");
     kind.is_ok_and(|kind| KINDS.contains(&kind))
+}
+
+/// What is wrong with a model of images where one of texts is wanted, and what to do; `None` for another `model_type`.
+pub(super) fn no_text(model_type: &str) -> Option<String> {
+    let (what, command) = match model_type {
+        detr::KIND => ("a detector of objects in images", "detect"),
+        kind if KINDS.contains(&kind) => ("a classifier of images", "classify"),
+        _ => return None,
+    };
+    Some(format!(
+        "{what} (model_type {model_type:?}), which reads no text and has no tokenizer; use `regard {command}` with it, or a model of images and texts (CLIP)"
+    ))
 }
 
 impl ImageModel {

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error::PretrainedError,
     folder::{files, names},
+    images,
     json::{LARGEST_LIST, json, settings},
 };
 use crate::text::{Alone, Library, LibraryError, Piece, Stream, pieces, split_words};
@@ -201,20 +202,22 @@ impl Tokenizer {
             of_ids
         } else {
             let found = names(&files(folder)?);
-            return Err(PretrainedError::malformed(
-                folder,
+            let of_images = model.get("model_type").and_then(Value::as_str);
+            let of_images = of_images.and_then(images::no_text);
+            let problem = of_images.unwrap_or_else(|| {
                 format!(
                     "no tokenizer that can be read (found: {found}); {}",
                     convert(folder)
-                ),
-            ));
+                )
+            });
+            return Err(PretrainedError::malformed(folder, problem));
         };
         stated::steps(folder, &config, &mut document)?;
         if pieces.is_none() {
             stated::tokens(folder, &config, of_library, &tokens, &mut document)?;
         }
         let cleans = stated::cleans(&config, &document);
-        let truncation_side = truncation_side(folder, &config, &document)?;
+        let truncation_side = stated::truncation_side(folder, &config, &document)?;
         let read =
             |document: &mut Value| Library::new(document).map_err(|error| damaged(&path, error));
         let library = read(&mut document)?.cleaning(cleans);
@@ -621,34 +624,6 @@ fn convert(folder: &Path) -> String {
 
 fn damaged(path: &Path, error: LibraryError) -> PretrainedError {
     PretrainedError::malformed(path, error.to_string())
-}
-
-/// Where a text is cut: what `tokenizer_config.json` says, or else the file of the library `tokenizers`.
-fn truncation_side(
-    folder: &Path,
-    config: &Map<String, Value>,
-    document: &Value,
-) -> Result<Side, PretrainedError> {
-    let of_config = ("tokenizer_config.json", "truncation_side");
-    let of_document = ("tokenizer.json", "truncation.direction");
-    let said = [
-        (of_config, config.get("truncation_side")),
-        (of_document, document.pointer("/truncation/direction")),
-    ];
-    for ((file, key), said) in said {
-        let Some(said) = said.filter(|said| !said.is_null()) else {
-            continue;
-        };
-        return match said.as_str().map(str::to_lowercase).as_deref() {
-            Some("left") => Ok(Side::Left),
-            Some("right") => Ok(Side::Right),
-            _ => Err(PretrainedError::malformed(
-                &folder.join(file),
-                format!("{key} is {said}; expected \"left\" or \"right\""),
-            )),
-        };
-    }
-    Ok(Side::Right)
 }
 
 /// The special tokens of `tokenizer_config.json` and `special_tokens_map.json` by role, each with its settings if the file has

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use burn::tensor::Device;
 use regard_kernels::{
     matmul::Storage,
     norm::Kind,
@@ -18,7 +19,7 @@ use regard_kernels::{
 use regard_nn::{
     position::RotaryConfig,
     transformer::{Activation, NormPlace},
-    weights::{Array, Arrays},
+    weights::{self, Array, Arrays},
 };
 
 use super::{
@@ -30,7 +31,8 @@ use super::{
     language_model::LanguageModel,
 };
 use crate::{
-    language::TextTransformerConfig,
+    ModelConfig, ModelError, Objective, Vocabulary,
+    language::{TextTransformerConfig, TransformerLm, TransformerLmConfig},
     transformer::{Norm, Positions},
 };
 
@@ -95,6 +97,32 @@ impl Trainable {
             product(&mut found.arrays, "output", output, true).map_err(refused)?;
         }
         Ok(found)
+    }
+
+    /// The model itself on `device`, as one that is trained here: a language model from left to right, or over masked words, of which the
+    /// output layer shares the word vectors where there is no other.
+    ///
+    /// # Errors
+    /// [`ModelError`] for weights that do not fit [`transformer`](Self::transformer).
+    pub fn language_model(self, device: &Device) -> Result<TransformerLm, ModelError> {
+        let vocabulary = Vocabulary::new(self.vocabulary());
+        let mut arrays = self.arrays;
+        let tie = !arrays.contains_key("output.weight");
+        if tie {
+            let (shape, values) = (vec![vocabulary.size], vec![0.0; vocabulary.size]);
+            arrays.insert("output_bias".to_owned(), Array { shape, values });
+        }
+        let config = TransformerLmConfig {
+            objective: match self.causal {
+                true => Objective::Causal,
+                false => Objective::Masked,
+            },
+            context: self.context,
+            tie,
+            transformer: self.transformer,
+        };
+        let model = config.without_values(&vocabulary, &arrays, device)?;
+        weights::apply(model, arrays).map_err(|error| ModelError(error.to_string()))
     }
 
     /// How many tokens it has vectors for.

@@ -1,35 +1,20 @@
 //! Models as training begins with them: what is trained here computes what they compute.
 
 use burn::tensor::{Device, Int, Tensor};
+use regard_kernels::Kind;
 use regard_models::{
-    ModelConfig, Objective, TextModel, Vocabulary,
-    language::{TransformerLm, TransformerLmConfig},
+    Stepper, TextModel,
+    language::{PlainTextModel, TransformerLm},
     pretrained::{Folder, Input, LanguageModel, TextEncoder, Trainable},
+    scoring::CausalModel,
 };
-use regard_nn::{
-    Observe, dropout::DropoutRng, initialize::Initializer, mask::PaddingMask, weights,
-};
+use regard_nn::{Observe, dropout::DropoutRng, mask::PaddingMask};
 
 use super::{Golden, close, copied, open};
 
-/// The model with the weights of `found`, all of them.
 fn built(case: &str, found: &Trainable) -> TransformerLm {
-    let config = TransformerLmConfig {
-        objective: match found.causal {
-            true => Objective::Causal,
-            false => Objective::Masked,
-        },
-        context: found.context,
-        tie: !found.arrays.contains_key("output.weight"),
-        transformer: found.transformer.clone(),
-    };
-    let size = found.vocabulary();
-    let mut init = Initializer::new(1, &Device::flex());
-    let model = config.draw(&Vocabulary::new(size), &mut init).unwrap();
-    let mut arrays = weights::collect(&model);
-    arrays.retain(|name, _| name == "output_bias");
-    arrays.extend(found.arrays.clone());
-    weights::apply(model, arrays).unwrap_or_else(|error| panic!("{case}: {error}"))
+    let model = found.clone().language_model(&Device::flex());
+    model.unwrap_or_else(|error| panic!("{case}: {error}"))
 }
 
 fn trainable(case: &str) -> Trainable {
@@ -120,6 +105,30 @@ fn language_models_have_the_same_logits() {
                 let logits = logits.narrow(1, 0, rows);
                 let found = numbers(logits, ids.len());
                 close(&format!("{case}, {more} more"), &found, &expected, 1e-4);
+            }
+        }
+    }
+}
+
+/// As they write on a card: a prompt that is read at once, then token by token.
+#[test]
+fn language_models_write_by_plain_operations() {
+    for case in ["gpt2", "llama", "mistral", "qwen2"] {
+        let found = trainable(case);
+        let (context, model) = (found.context, built(case, &found));
+        let plain = PlainTextModel::new(model.into(), &Device::flex()).unwrap();
+        let plain = plain.with_context(context);
+        let original = LanguageModel::open(&open(case), None).unwrap();
+        assert_eq!(CausalModel::context(&plain), original.context());
+        let (mut written, mut expected) = (vec![], vec![]);
+        for ids in Golden::of(case).rows("ids") {
+            let (before, last) = ids.split_at(ids.len() - 2);
+            let mut steps = plain.read(&[before], Kind::F32).unwrap();
+            let mut packed = CausalModel::read(&original, &[before], Kind::F32).unwrap();
+            for &id in last {
+                steps.step(&[id], &mut written);
+                packed.step(&[id], &mut expected);
+                close(case, &written, &expected, 1e-4);
             }
         }
     }

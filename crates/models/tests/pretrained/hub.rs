@@ -443,9 +443,15 @@ fn names_are_looked_for_in_the_cache() {
         message("gtp2")
     );
     for name in ["somebody/something", "somebody/something@v2"] {
-        let expected = format!("; hf:{name} downloads it");
-        assert!(message(name).ends_with(&expected), "{}", message(name));
+        let expected = format!("; hf:{name} downloads it if it is a model of the Hugging Face hub");
+        assert!(message(name).contains(&expected), "{}", message(name));
     }
+    // In the folder of these tests: nothing that could be downloaded.
+    let local = message("tests/none");
+    assert!(
+        local.ends_with("the folder of a run is made by `regard train`") && !local.contains("hf:"),
+        "{local}"
+    );
     // References that lead out of the cache or nowhere.
     assert!(message("org/small").contains("no such folder"));
     assert!(message("org/empty").contains("no such folder"));

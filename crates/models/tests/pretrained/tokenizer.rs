@@ -375,6 +375,27 @@ fn templates_that_repeat_a_text_without_end_are_refused() {
 }
 
 #[test]
+fn models_of_images_have_no_tokenizer() {
+    for (kind, command) in [
+        ("vit", "classify"),
+        ("deit", "classify"),
+        ("resnet", "classify"),
+        ("detr", "detect"),
+    ] {
+        let files = Files::new();
+        files.json("config.json", &json!({"model_type": kind}));
+        let error = Tokenizer::open(files.path()).unwrap_err().to_string();
+        let what = format!("(model_type {kind:?}), which reads no text");
+        assert!(error.contains(&what), "{error}");
+        let advice = format!("use `regard {command}`");
+        assert!(
+            error.contains(&advice) && !error.contains("python3"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn folders_without_a_tokenizer_say_what_to_do() {
     let files = Files::new();
     let message = || Tokenizer::open(files.path()).unwrap_err().to_string();

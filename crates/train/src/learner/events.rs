@@ -124,7 +124,9 @@ pub struct TrainMetrics {
     pub epoch: u64,
     /// The loss that is minimised, nats per predicted token or labelled sentence (with label smoothing).
     pub loss: f64,
-    /// `exp` of the mean negative log-likelihood of the same, teacher-forced, with dropout.
+    /// `exp` of the mean negative log-likelihood of the same, teacher-forced, with dropout. NaN where the loss is no mean over words
+    /// ([`Started::of_words`]): the line has no perplexity then.
+    #[serde(skip_serializing_if = "is_nan")]
     pub perplexity: f64,
     /// The learning rate of the last update.
     pub learning_rate: f64,
@@ -146,7 +148,9 @@ pub struct ValidationMetrics {
     /// Mean negative log-likelihood per target token (teacher-forced) or sentence (classified), nats,
     /// without smoothing.
     pub loss: f64,
-    /// `exp` of the loss: for translation the teacher-forced perplexity.
+    /// `exp` of the loss: for translation the teacher-forced perplexity. NaN where the loss is no mean over words
+    /// ([`Started::of_words`]): the line has no perplexity then.
+    #[serde(skip_serializing_if = "is_nan")]
     pub perplexity: f64,
     /// How good the model's output for the validation set is.
     #[serde(flatten)]
@@ -159,6 +163,10 @@ pub struct ValidationMetrics {
     pub improved: bool,
     /// Seconds of training so far.
     pub seconds: f64,
+}
+
+fn is_nan(number: &f64) -> bool {
+    number.is_nan()
 }
 
 /// How good translations, labels or predictions are.

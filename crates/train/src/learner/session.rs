@@ -87,14 +87,15 @@ impl<'a, T: Task> Session<'a, T> {
         let former = describe(&checkpoint.metadata, &name)?;
         let mut session = Self::new(task, recipe, run, report, Some(former), None)?;
         let model = session.model.take().expect(AWAY);
-        let model = weights::apply(model, checkpoint.model)?;
-        session.model = Some(frozen(&session.recipe, model)?);
-        let judged_by = session.progress.validation;
+        // What is frozen stays so.
+        session.model = Some(weights::apply(model, checkpoint.model)?);
+        let (data, judged_by) = (session.progress.data, session.progress.validation);
         session.progress = checkpoint.progress;
-        let data = session.task.fingerprint(&session.data);
-        if session.progress.data.is_some_and(|former| former != data) {
+        let former = session.progress.data;
+        if former.is_some() && former != data {
             return Err(TrainError::OtherData(path));
         }
+        session.progress.data = data;
         session.expect_batches(path)?;
         // Measures of two kinds, or by other data, cannot be compared: the best of before is forgotten.
         let by_loss = session.by_loss();
@@ -153,12 +154,12 @@ impl<'a, T: Task> Session<'a, T> {
             None => (model, vec![]),
         };
         let model = frozen(&recipe, model)?;
-        let examples = task.validation_fingerprint(&data);
+        let examples = task.validation_fingerprint(&data)?;
         Ok(Self {
             optimizer: Optimizer::new(recipe.optimizer.clone()),
             summing: Summing::agree(run.ranks, run.device)?,
             progress: Progress {
-                data: Some(task.fingerprint(&data)),
+                data: Some(task.fingerprint(&data)?),
                 validation: Some(judged_by(examples, &recipe, by_loss::<T>(&recipe))),
                 ..Progress::default()
             },
@@ -199,10 +200,10 @@ impl<'a, T: Task> Session<'a, T> {
         let hash = |hash: u64| format!("{hash:016x}");
         ranks.expect_same(&[
             ("the recipe", self.recipe.to_toml()?),
-            ("the training data", hash(self.task.fingerprint(&self.data))),
+            ("the training data", hash(self.progress.data.unwrap_or(0))),
             (
                 "the validation data",
-                hash(self.task.validation_fingerprint(&self.data)),
+                hash(self.progress.validation.unwrap_or(0)),
             ),
             (
                 "the weights to begin with",
@@ -237,8 +238,8 @@ impl<'a, T: Task> Session<'a, T> {
                 self.save()?;
                 return Ok(self.summary(Reason::Interrupted, None));
             }
-            let rows = order[self.progress.position].clone();
-            self.update(&rows)?;
+            let position = self.progress.position;
+            self.update(&order[position], order.get(position + 1))?;
             if self.progress.window.updates >= self.recipe.training.log_every {
                 self.tell_window()?;
             }
@@ -341,8 +342,8 @@ impl<'a, T: Task> Session<'a, T> {
         }
     }
 
-    /// One update on the training examples at `rows`.
-    fn update(&mut self, rows: &[usize]) -> Result<(), TrainError> {
+    /// One update on the training examples at `rows`; those of the `next` one are read meanwhile.
+    fn update(&mut self, rows: &[usize], next: Option<&Vec<usize>>) -> Result<(), TrainError> {
         let started = Instant::now();
         let step = self.progress.step + 1;
         let ranks = self.run.ranks;
@@ -360,7 +361,15 @@ impl<'a, T: Task> Session<'a, T> {
         let (batch, joined, arriving) = loop {
             let arriving = self.summing.watch(ranks, self.model());
             let loss = || self.task.loss(&self.data, self.model(), &update);
-            let batch = (own > 0).then(loss);
+            let batch = match (own > 0).then(loss).transpose() {
+                Ok(batch) => batch,
+                // The state before this update, from which a run can go on.
+                Err(error) if ranks.is_alone() => {
+                    drop(arriving);
+                    return self.save().and(Err(error));
+                }
+                Err(error) => return Err(error),
+            };
             let joined = Joined::of(&ranks.gather(&Outcome::of(batch.as_ref(), own))?);
             if ranks.is_alone() || update.baseline.is_some() || joined.baseline.is_none() {
                 break (batch, joined, arriving);
@@ -368,6 +377,9 @@ impl<'a, T: Task> Session<'a, T> {
             // The first baseline is the mean reward of the whole batch, which no rank has known.
             update.baseline = joined.baseline;
         };
+        if let Some(next) = next {
+            self.task.ahead(&self.data, &next[ranks.part(next.len())])?;
+        }
         let mean = joined.loss;
         if !mean.is_finite() {
             return Err(TrainError::Loss { loss: mean, step });
@@ -515,7 +527,7 @@ impl<'a, T: Task> Session<'a, T> {
             step,
             epoch: self.progress.epoch + 1,
             loss: window.loss / predictions,
-            perplexity: (window.negative_log_likelihood / predictions).exp(),
+            perplexity: perplexity::<T>(window.negative_log_likelihood / predictions),
             learning_rate: self
                 .progress
                 .schedule
@@ -565,6 +577,14 @@ impl<'a, T: Task> Session<'a, T> {
         };
         self.report(&Event::Finished(summary.clone()));
         summary
+    }
+}
+
+/// That of a mean negative log-likelihood of words; NaN for what is none.
+fn perplexity<T: Task>(loss: f64) -> f64 {
+    match T::PERPLEXITY {
+        true => loss.exp(),
+        false => f64::NAN,
     }
 }
 

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::{
-    module::{Module, ModuleMapper, Param},
+    module::{Flag, Module, ModuleMapper, Param},
     tensor::Tensor,
 };
 use regard_models::{
@@ -247,33 +247,36 @@ pub(crate) fn adopt_from_run(recipe: &mut Recipe, begun: &Recipe) {
     }
 }
 
-/// `model` with the weights whose names begin with `frozen` without gradients: they are not trained.
+/// `model` with the weights whose names begin with `frozen` without gradients: they are not trained. A batch norm of which all weights are
+/// frozen works as after training: by its running moments, which stay as they are.
 ///
 /// # Errors
-/// No weight of such a name.
+/// No weight of such a name, or no other. Running moments are no weights.
 pub(crate) fn freeze<M: Module>(model: M, frozen: &str) -> Result<M, TrainError> {
     let mut freezer = Freezer {
         frozen,
         path: vec![],
-        count: 0,
+        any: false,
+        trained: vec![],
     };
     let model = model.map(&mut freezer);
-    match freezer.count {
-        count if count == weights::collect(&model).len() => {
-            Err(TrainError::AllFrozen(frozen.to_owned()))
-        }
-        0 => Err(TrainError::NothingFrozen {
+    match (freezer.any, freezer.trained.is_empty()) {
+        (true, false) => Ok(model),
+        (true, true) => Err(TrainError::AllFrozen(frozen.to_owned())),
+        (false, _) => Err(TrainError::NothingFrozen {
             frozen: frozen.to_owned(),
-            names: weights::collect(&model).into_keys().collect(),
+            names: freezer.trained,
         }),
-        _ => Ok(model),
     }
 }
 
 struct Freezer<'a> {
     frozen: &'a str,
     path: Vec<String>,
-    count: usize,
+    /// Whether a weight was frozen.
+    any: bool,
+    /// The names of the others.
+    trained: Vec<String>,
 }
 
 impl ModuleMapper for Freezer<'_> {
@@ -286,10 +289,24 @@ impl ModuleMapper for Freezer<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if !self.path.join(".").starts_with(self.frozen) {
+        // Running moments are never trained.
+        if !param.val().is_require_grad() {
             return param;
         }
-        self.count += 1;
+        let name = self.path.join(".");
+        if !name.starts_with(self.frozen) {
+            self.trained.push(name);
+            return param;
+        }
+        self.any = true;
         param.set_require_grad(false)
+    }
+
+    /// What the names of both weights of a batch norm begin with, that of its flag begins with too.
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        match self.path.join(".").starts_with(self.frozen) {
+            true => flag.with_value(false),
+            false => flag,
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use regard_config::{Check, Range, config};
 use regard_images::data::Broken;
 
-use super::{OnBroken, Split};
+use super::{OnBroken, Split, images::MEMORY};
 
 const SIDE: Range<usize> = Range {
     holds: |pixels| (8..=2048).contains(&pixels),
@@ -13,8 +13,8 @@ const SIDE: Range<usize> = Range {
 };
 
 config! {
-    /// Images with captions: COCO's files of captions, each with the folder of its images. Images are kept in memory in the model's
-    /// size, 3 size^2 bytes each; captions are put in lower case, without punctuation.
+    /// Images with captions: COCO's files of captions, each with the folder of its images. Captions are put in lower
+    /// case, without punctuation.
     pub struct CaptionData {
         /// Training captions: COCO's JSON.
         train: Option<PathBuf> = None, example "\"coco/annotations/captions_train2014.json\"";
@@ -32,6 +32,8 @@ config! {
         size: usize = 128, in SIDE;
         /// What happens with an image that cannot be read: an "error", or "skip": it is counted and left out.
         broken: OnBroken = OnBroken::Error;
+        /// Mebibytes of decoded images of each part that stay in memory; the others are read again whenever they are needed.
+        memory: usize = 4096, in MEMORY;
     }
     check CaptionData::agree
 }

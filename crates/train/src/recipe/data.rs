@@ -118,7 +118,7 @@ config! {
 config! {
     /// Limits on the length of training pairs. Pairs with an empty side are always left out.
     pub struct Filter {
-        /// Most tokens on either side.
+        /// Most tokens on either side, or of a caption; of a question about an image, most words.
         max_tokens: usize = 100, in SIZE;
         /// Most words on either side.
         max_words: Option<usize> = None, in SIZE, example "50";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use regard_config::{FRACTION, PROBABILITY, Range, SIZE, config};
+use regard_config::{FRACTION, PROBABILITY, Range, config};
 use regard_images::{
     Augment, Channels, Decoding, ImagesError, Operation,
     data::{self, Broken, Dataset},
@@ -16,9 +16,20 @@ const SHARE: Range<f64> = Range {
     expected: "above 0 and below 1",
 };
 
+/// A square of the longest side has `MAX_PIXELS` of `regard-images`.
+pub(super) const SIDE: Range<usize> = Range {
+    holds: |pixels| (1..=8192).contains(&pixels),
+    expected: "1 to 8192",
+};
+
 const PADDING: Range<usize> = Range {
     holds: |pixels| pixels <= 4096,
     expected: "0 to 4096",
+};
+
+pub(super) const MEMORY: Range<usize> = Range {
+    holds: |mebibytes| mebibytes <= 1 << 24,
+    expected: "0 to 16777216",
 };
 
 const OPERATIONS: Range<usize> = Range {
@@ -36,14 +47,16 @@ config! {
         valid: Option<PathBuf> = None, example "\"data/cifar10/valid\"";
         /// The share of the training images of each class that is for validation, above 0 and below 1; where `valid` is left out.
         valid_share: f64 = 0.05, in SHARE;
-        /// Test images, for `regard evaluate` and `compare`; training only looks whether they are in order.
+        /// Test images, for `regard evaluate` and `compare`; training only looks whether their names and classes are in order.
         test: Option<PathBuf> = None, example "\"data/cifar10/test\"";
         /// Height and width that images are brought to, by size and by cropping; those of the first image if left out.
-        size: Option<usize> = None, in SIZE, example "32";
+        size: Option<usize> = None, in SIDE, example "32";
         /// Whether images are read as grey.
         grey: bool = false;
         /// What happens with an image that cannot be read: an "error", or "skip": it is counted and left out.
         broken: OnBroken = OnBroken::Error;
+        /// Mebibytes of decoded images of each part that stay in memory; the others are read again whenever they are needed.
+        memory: usize = 4096, in MEMORY;
         /// Random changes of training images.
         [table] augment: AugmentConfig = AugmentConfig::default();
     }

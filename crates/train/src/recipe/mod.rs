@@ -36,6 +36,7 @@
 //! # Ok::<(), regard_config::ConfigError>(())
 //! ```
 
+mod beginning;
 mod captions;
 mod data;
 mod images;

@@ -8,7 +8,7 @@ use regard_images::{
     data::{Dataset, coco_instances},
 };
 
-use super::{OnBroken, Split};
+use super::{OnBroken, Split, images::MEMORY};
 
 const SIDE: Range<usize> = Range {
     holds: |pixels| (8..=2048).contains(&pixels),
@@ -26,7 +26,8 @@ config! {
         valid: Option<PathBuf> = None, example "\"data/coco/val2017\"";
         /// Their objects.
         valid_objects: Option<PathBuf> = None, example "\"data/coco/annotations/instances_val2017.json\"";
-        /// Folder of the test images, for `regard evaluate` and `compare`; training only looks whether they are in order.
+        /// Folder of the test images, for `regard evaluate` and `compare`; training only looks whether their objects are in order and they
+        /// are there.
         test: Option<PathBuf> = None, example "\"data/coco/test2017\"";
         /// Their objects.
         test_objects: Option<PathBuf> = None, example "\"data/coco/annotations/instances_test2017.json\"";
@@ -36,6 +37,8 @@ config! {
         grey: bool = false;
         /// What happens with an image or object that cannot be read: an "error", or "skip": it is counted and left out.
         broken: OnBroken = OnBroken::Error;
+        /// Mebibytes of decoded images of each part that stay in memory; the others are read again whenever they are needed.
+        memory: usize = 4096, in MEMORY;
         /// Probability that a training image is mirrored, with its boxes and masks; drawn anew for every update.
         flip: f64 = 0.0, in PROBABILITY;
     }

@@ -8,7 +8,10 @@ use regard_images::{
     data::{self, Broken, Dataset},
 };
 
-use super::{OnBroken, Split};
+use super::{
+    OnBroken, Split,
+    images::{MEMORY, SIDE},
+};
 
 config! {
     /// Questions about images with the answers of people: files of VQA version 2, over the images of COCO.
@@ -17,14 +20,17 @@ config! {
         [table] train: Option<QuestionFiles> = None;
         /// Validation questions.
         [table] valid: Option<QuestionFiles> = None;
-        /// Test questions with their answers, for `regard evaluate` and `compare`; training only looks whether they are in order.
+        /// Test questions with their answers, for `regard evaluate` and `compare`; training only looks whether they are in order and their
+        /// images are there.
         [table] test: Option<QuestionFiles> = None;
-        /// Height and width that images are brought to; they are kept in memory in this size.
-        size: usize = 64, in SIZE;
+        /// Height and width that images are brought to.
+        size: usize = 64, in SIDE;
         /// Answers that are given at least so often in training are those that a model can give.
         min_answers: usize = 9, in SIZE;
         /// What happens with an image that cannot be read: an "error", or "skip": it is counted and left out.
         broken: OnBroken = OnBroken::Error;
+        /// Mebibytes of decoded images of each part that stay in memory; the others are read again whenever they are needed.
+        memory: usize = 4096, in MEMORY;
     }
     check QuestionData::agree
 }

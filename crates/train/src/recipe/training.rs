@@ -46,12 +46,13 @@ config! {
         log_every: u64 = 50, in COUNT;
         /// Threads; all that the machine has if left out.
         threads: Option<usize> = None, in THREADS, example "2";
-        /// A model to begin with: a file or run folder, or a pretrained one (BERT, RoBERTa, DistilBERT, GPT-2, Llama): its folder, its
-        /// name in the cache, or "hf:organisation/name". Its tokenizers are taken, so that [data] may say nothing of tokens, of a
-        /// Transformer of tokens also its sizes, and all weights whose name and shape both models have; the others are drawn, which
-        /// training tells.
+        /// A model to begin with: a file or run folder; for a "transformer-lm" or "transformer-classifier" also a pretrained one (BERT,
+        /// RoBERTa, DistilBERT, GPT-2, Llama): its folder, its name in the cache, or "hf:organisation/name". Its tokenizers are taken, so
+        /// that [data] may say nothing of tokens, of a Transformer of tokens also its sizes, and all weights whose name and shape both
+        /// models have; the others are drawn, which training tells.
         start: Option<PathBuf> = None, example "\"runs/language-model\"";
-        /// Weights that are not trained: those whose names begin so.
+        /// Weights that are not trained: those whose names begin so. A batch norm of which all weights are among them keeps its running mean
+        /// and variance, and uses them as after training.
         frozen: Option<String> = None, example "\"transformer\"";
         /// Weight of the loss that pulls the last look to what a question asks for, 0 for none; for drawn scenes, whose objects are
         /// known (Liu et al. 2017, arXiv:1605.09553).

@@ -12,9 +12,9 @@ use crate::corpus::{LengthFilter, LongLines};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// BLEU of the translated validation text: higher is better.
+    /// BLEU of the translations or captions of the validation set: higher is better.
     Bleu,
-    /// Share of validation sentences with their true label: higher is better.
+    /// Share of the validation set with its true label or answer: higher is better.
     Accuracy,
     /// Teacher-forced loss: lower is better.
     Loss,
@@ -54,8 +54,9 @@ const SIZE_OR_NONE: Range<usize> = Range {
 config! {
     /// How the model is judged during training.
     pub struct Validation {
-        /// The measure that decides on the best checkpoint and on early stopping: "bleu" (of translations),
-        /// "accuracy" (of labels) or "loss"; if left out, "bleu" or "accuracy".
+        /// The measure that decides on the best checkpoint and on early stopping: "bleu" (of translations and captions), "accuracy" (of
+        /// labels and answers) or "loss". If left out, "bleu" or "accuracy"; of a detector average precision, of a language model the
+        /// loss.
         measure: Option<Measure> = None, example "\"loss\"";
         /// Beam for the translated validation text; 1 is greedy.
         beam: usize = 1, in BEAM;

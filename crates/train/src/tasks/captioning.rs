@@ -1,17 +1,17 @@
 //! The task of captioning: images with sentences, teacher forcing, BLEU and the share of sentences that are exact.
 //!
-//! Scenes are drawn when a batch needs them, so that their number costs no memory. Images of files are decoded once, on all threads,
-//! and kept as bytes in the model's size; each of their captions is an example of its own. Of words that speak of a known object (those
-//! of scenes) the share of attention inside it is measured too ([`Looking`](regard_evaluate::Looking)).
+//! Scenes are drawn when a batch needs them, so that their number costs no memory. Images of files are decoded on all threads and kept as
+//! bytes in the model's size as far as memory allows; each of their captions is an example of its own. Of words that speak of a known
+//! object (those of scenes) the share of attention inside it is measured too ([`Looking`](regard_evaluate::Looking)).
 
-use std::path::Path;
+use std::{borrow::Cow, ops::Range, path::Path};
 
 use burn::tensor::Device;
 use rayon::prelude::*;
 use regard_config::Check;
 use regard_images::{
-    Image, Normalize,
-    data::{Example, Source, coco_captions},
+    Image, ImagesError, Normalize,
+    data::{Example, coco_captions},
 };
 use regard_models::{
     RoleOf, TargetBatch,
@@ -63,17 +63,42 @@ pub struct Data {
     preparation: Preparation,
 }
 
+/// Images, and the tokens of captions.
+type Examples<'a> = (Vec<Cow<'a, Image>>, Vec<Vec<u32>>);
+
 impl Data {
-    /// The image and the caption of an example.
-    fn example(&self, row: usize) -> (Image, Vec<u32>) {
-        let (image, caption) = self.pairs.get(row).copied().unwrap_or((row, 0));
-        let example = self.train.example(image).expect("the recipe was checked");
-        let text = plain(&example.captions[caption].text);
-        let ids = self.tokenizers.target().encode(&text);
-        (
-            pixels(&example).clone(),
-            ids.expect("learned words encode any text"),
-        )
+    /// The image and the number of the caption of an example.
+    fn pair(&self, row: usize) -> (usize, usize) {
+        self.pairs.get(row).copied().unwrap_or((row, 0))
+    }
+
+    /// The images of the examples in the `share` of `rows`, and the captions of all.
+    fn examples(&self, rows: &[usize], share: Range<usize>) -> Result<Examples<'_>, ImagesError> {
+        let target = self.tokenizers.target();
+        let ids = |text: &str| {
+            let ids = target.encode(&plain(text));
+            ids.expect("learned words encode any text")
+        };
+        match &self.train {
+            CaptionedImages::Scenes(_) => {
+                let made = rows.par_iter().map(|&row| {
+                    let example = self.train.example(row)?;
+                    Ok((pixels(&example).clone(), ids(&example.captions[0].text)))
+                });
+                let made = made.collect::<Result<Vec<_>, ImagesError>>()?;
+                let (images, ids): (Vec<_>, _) = made.into_iter().unzip();
+                let own = images.into_iter().skip(share.start).take(share.len());
+                Ok((own.map(Cow::Owned).collect(), ids))
+            }
+            CaptionedImages::Files { images, captions } => {
+                let own: Vec<usize> = rows[share].iter().map(|&row| self.pair(row).0).collect();
+                let ids = rows.par_iter().map(|&row| {
+                    let (image, caption) = self.pair(row);
+                    ids(&captions[image][caption].text)
+                });
+                Ok((images.all(&own)?, ids.collect()))
+            }
+        }
     }
 }
 
@@ -125,7 +150,7 @@ impl Captioning {
     }
 }
 
-/// Decodes the images of a file of captions; those without a caption are left out.
+/// Decodes the images of a file of captions; those without a caption are left out, and counted as empty.
 fn read(
     captions: &Path,
     images: &Path,
@@ -142,25 +167,25 @@ fn read(
             .iter()
             .any(|one| !plain(&one.text).is_empty())
     };
+    let all = dataset.examples.len();
     let examples: Vec<Example> = dataset.examples.into_iter().filter(said).collect();
+    filtered.empty = all - examples.len();
     let (count, size) = (examples.len(), settings.size);
     let decoding = regard_images::Decoding {
         channels: regard_images::Channels::Colour,
         ..regard_images::Decoding::default()
     };
-    let (examples, left_out) = super::decoded(count, settings.broken(), move |index| {
+    let (broken, memory) = (settings.broken(), settings.memory);
+    let (images, captions, left_out) = super::decoded(count, broken, memory, move |index| {
         let example = &examples[index];
         let image = example.image(&decoding)?.fitted(size, size)?;
         let mut captions = example.captions.clone();
         captions.retain(|one| !plain(&one.text).is_empty());
-        Ok(Example {
-            captions,
-            ..Example::new(Source::Pixels(image))
-        })
+        Ok((image, captions))
     })?;
     filtered.broken += left_out;
-    filtered.kept = examples.len();
-    Ok((CaptionedImages::Files(examples), filtered))
+    filtered.kept = images.len();
+    Ok((CaptionedImages::Files { images, captions }, filtered))
 }
 
 impl Task for Captioning {
@@ -280,10 +305,10 @@ impl Task for Captioning {
         let mut pairs = vec![];
         let lengths = match &train {
             CaptionedImages::Scenes(scenes) => vec![(1, 0); scenes.len()],
-            CaptionedImages::Files(examples) => {
+            CaptionedImages::Files { captions, .. } => {
                 let mut lengths = vec![];
-                for (image, example) in examples.iter().enumerate() {
-                    for (caption, phrase) in example.captions.iter().enumerate() {
+                for (image, captions) in captions.iter().enumerate() {
+                    for (caption, phrase) in captions.iter().enumerate() {
                         let length = tokenizers.target().encode(&plain(&phrase.text))?.len();
                         match length <= recipe.data.filter.max_tokens {
                             true => {
@@ -318,6 +343,7 @@ impl Task for Captioning {
         let validation = match Self::part(recipe, Split::Valid)? {
             Some((images, read)) => {
                 filtered.broken += read.broken;
+                filtered.empty += read.empty;
                 Some(images)
             }
             None => None,
@@ -386,12 +412,12 @@ impl Task for Captioning {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         images_fingerprint(&data.train)
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
-        data.validation.as_ref().map_or(0, images_fingerprint)
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        data.validation.as_ref().map_or(Ok(0), images_fingerprint)
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -404,18 +430,30 @@ impl Task for Captioning {
         }
     }
 
-    fn loss(&self, data: &Data, model: &Captioner, update: &Update<'_>) -> BatchLoss {
+    fn ahead(&self, data: &Data, rows: &[usize]) -> Result<(), TrainError> {
+        match &data.train {
+            CaptionedImages::Scenes(_) => Ok(()),
+            CaptionedImages::Files { images, .. } => {
+                let rows: Vec<usize> = rows.iter().map(|&row| data.pair(row).0).collect();
+                Ok(images.ahead(&rows)?)
+            }
+        }
+    }
+
+    fn loss(
+        &self,
+        data: &Data,
+        model: &Captioner,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let settings = &update.recipe.training;
         let mut noise = update.noise(Random::new(&[settings.seed, update.step]).next_u64());
-        // All, as captions are padded to the longest one of the batch.
-        let examples = update.rows.par_iter().map(|&row| data.example(row));
-        let (images, ids): (Vec<Image>, Vec<Vec<u32>>) = examples.unzip();
         let share = &update.share;
+        // The captions of all, as they are padded to the longest one of the batch.
+        let (images, ids) = data.examples(update.rows, share.clone())?;
         let target = TargetBatch::new(&ids, &model.vocabulary(), update.training);
         let target = target.rows(share.clone());
-        let images = data
-            .preparation
-            .tensor(&images[share.clone()], update.training);
+        let images = data.preparation.tensor(&images, update.training);
         let scored = model.forward(images, &target, &mut noise);
         let reinforced = scored.reinforced(&target, update.baseline);
         let weights = scored.weights.as_ref();
@@ -427,13 +465,13 @@ impl Task for Captioning {
         };
         let (reward, baseline) = reward(reinforced, share.len());
         let loss = Term::new(loss, batch.tokens);
-        BatchLoss {
+        Ok(BatchLoss {
             terms: [loss].into_iter().chain(reward).collect(),
             negative_log_likelihood: batch.nll,
             predictions: batch.tokens,
             tokens: batch.tokens,
             baseline,
-        }
+        })
     }
 
     fn validate(
@@ -505,12 +543,12 @@ fn learned(train: &CaptionedImages, size: usize) -> Result<TokenizerPair, TrainE
                 let mut example = train.example(index)?;
                 Ok(example.captions.swap_remove(0).text)
             });
-            let captions = captions.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
+            let captions = captions.collect::<Result<Vec<_>, ImagesError>>()?;
             let words = SubwordTokenizer::learn_words(captions.iter(), false)?;
             Ok(TokenizerPair::joint(words))
         }
-        CaptionedImages::Files(examples) => {
-            let captions = examples.iter().flat_map(|example| &example.captions);
+        CaptionedImages::Files { captions, .. } => {
+            let captions = captions.iter().flatten();
             let captions: Vec<String> = captions.map(|one| plain(&one.text)).collect();
             let pieces = SubwordTokenizer::learn(captions.iter(), size, true)?;
             Ok(TokenizerPair::joint(pieces))
@@ -520,28 +558,35 @@ fn learned(train: &CaptionedImages, size: usize) -> Result<TokenizerPair, TrainE
 
 /// The size of the images, and mean and deviation of the pixels of some.
 fn prepared(train: &CaptionedImages) -> Result<Preparation, TrainError> {
+    if let CaptionedImages::Files { images, .. } = train {
+        let [_, height, width] = images.form().ok_or(TrainError::NoData)?;
+        return Ok(Preparation::new(
+            [height, width],
+            images.normalize(MEASURED)?,
+        ));
+    }
     let some = (0..train.len().min(MEASURED)).into_par_iter();
     let images = some.map(|index| Ok(pixels(&train.example(index)?).clone()));
-    let images = images.collect::<Result<Vec<_>, regard_images::ImagesError>>()?;
+    let images = images.collect::<Result<Vec<_>, ImagesError>>()?;
     let size = [images[0].height(), images[0].width()];
     Ok(Preparation::new(size, Normalize::of(&images)?))
 }
 
 /// A hash of images and captions.
-fn images_fingerprint(images: &CaptionedImages) -> u64 {
+fn images_fingerprint(images: &CaptionedImages) -> Result<u64, TrainError> {
     let mut hash = Fingerprint::new();
     // A word for each byte.
     let mut add = |bytes: &[u8]| hash.list(bytes.len(), bytes.iter().copied().map(u32::from));
     match images {
         // Everything follows from the configuration and the seed.
         CaptionedImages::Scenes(scenes) => add(format!("{scenes:?}").as_bytes()),
-        CaptionedImages::Files(examples) => {
-            for example in examples {
-                let texts = example.captions.iter().map(|phrase| phrase.text.as_str());
-                add(pixels(example).pixels());
+        CaptionedImages::Files { images, captions } => {
+            images.each(|row, image| {
+                let texts = captions[row].iter().map(|phrase| phrase.text.as_str());
+                add(image.pixels());
                 add(texts.collect::<Vec<_>>().join("\n").as_bytes());
-            }
+            })?;
         }
     }
-    hash.0
+    Ok(hash.0)
 }

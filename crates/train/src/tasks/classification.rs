@@ -285,12 +285,12 @@ impl Task for Classification {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
-        data.train.fingerprint()
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        Ok(data.train.fingerprint())
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
-        data.validation.as_ref().map_or(0, Encoded::fingerprint)
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        Ok(data.validation.as_ref().map_or(0, Encoded::fingerprint))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -303,7 +303,12 @@ impl Task for Classification {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyClassifier, update: &Update<'_>) -> BatchLoss {
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyClassifier,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
         let mut noise = update.noise(random.next_u64());
@@ -318,13 +323,13 @@ impl Task for Classification {
             None => batch.loss,
         };
         let predictions = update.share.len();
-        BatchLoss {
+        Ok(BatchLoss {
             terms: vec![Term::new(loss, predictions)],
             negative_log_likelihood: batch.nll,
             predictions,
             tokens,
             baseline: None,
-        }
+        })
     }
 
     fn validate(

@@ -1,10 +1,10 @@
 //! The task of image classification: images with a class each, cross-entropy, accuracy.
 //!
-//! Images are decoded once, on all threads, brought to one size and kept as bytes; what is random (crops, mirrors, RandAugment,
+//! Images are decoded on all threads, brought to one size and kept as bytes as far as memory allows; what is random (crops, mirrors, RandAugment,
 //! mixup) is drawn anew in every update from (seed, update, place in the batch). Mixup trains on `λ x_i + (1 - λ) x_j` with the loss
 //! `λ` of the class of `i` and `1 - λ` of that of `j` (Zhang et al. 2018), `λ` from a Beta distribution, once an update.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{borrow::Cow, path::PathBuf, sync::Arc};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use regard_config::Check;
 use regard_evaluate::Accuracy;
 use regard_images::{
     self as images, Augment, Image, Normalize,
-    data::{Broken, Dataset},
+    data::{Broken, Dataset, Pictures},
 };
 use regard_models::{AnyImageClassifier, ImageSizes, RoleOf};
 use regard_nn::{bridge, dropout::DropoutRng};
@@ -59,7 +59,7 @@ pub struct Data {
 /// Images of one size with a class each.
 #[derive(Debug, Default)]
 struct Labelled {
-    images: Vec<Image>,
+    images: Pictures,
     classes: Vec<usize>,
 }
 
@@ -89,7 +89,8 @@ impl Labelled {
         }
         let [height, width] = size.unwrap_or([1, 1]);
         let (count, broken) = (examples.len(), settings.broken());
-        let (loaded, left_out) = super::decoded(count, broken, move |index| {
+        let memory = settings.memory;
+        let (images, classes, left_out) = super::decoded(count, broken, memory, move |index| {
             let example = &examples[index];
             let image = example.image(&decoding)?;
             let image = match [image.height(), image.width()] == [height, width] {
@@ -98,13 +99,8 @@ impl Labelled {
             };
             Ok((image, example.label.unwrap_or_default()))
         })?;
-        let mut all = Self::default();
-        for (image, class) in loaded {
-            all.images.push(image);
-            all.classes.push(class);
-        }
         filtered.broken += left_out;
-        Ok(all)
+        Ok(Self { images, classes })
     }
 
     /// Takes the share of each class that comes last.
@@ -117,30 +113,27 @@ impl Labelled {
             .iter()
             .map(|&count| count - ((count as f64 * share).round() as usize).min(count))
             .collect();
-        let all = std::mem::take(self);
-        let mut taken = Self::default();
-        for (image, class) in all.images.into_iter().zip(all.classes) {
-            let part = match left[class] {
-                0 => &mut taken,
-                _ => {
-                    left[class] -= 1;
-                    &mut *self
-                }
-            };
-            part.images.push(image);
-            part.classes.push(class);
-        }
-        taken
+        let is_taken = |class: &usize| {
+            let taken = left[*class] == 0;
+            left[*class] -= usize::from(!taken);
+            taken
+        };
+        let taken: Vec<bool> = self.classes.iter().map(is_taken).collect();
+        let images = self.images.split_off(|row| taken[row]);
+        let mut row = 0..;
+        let classes = self
+            .classes
+            .extract_if(.., |_| taken[row.next().unwrap_or_default()]);
+        let classes = classes.collect();
+        Self { images, classes }
     }
 
-    fn fingerprint(&self) -> u64 {
+    fn fingerprint(&self) -> Result<u64, TrainError> {
         let mut hash = Fingerprint::new();
-        for image in &self.images {
-            hash.bytes(image.pixels());
-        }
+        self.images.each(|_, image| hash.bytes(image.pixels()))?;
         let classes = self.classes.iter().map(|&class| class as u32);
         hash.list(self.classes.len(), classes);
-        hash.0
+        Ok(hash.0)
     }
 
     /// The classes of `rows`, `[batch]`.
@@ -256,12 +249,6 @@ impl Task for ImageClassification {
     ) -> Result<(Data, Description), TrainError> {
         let settings = recipe.data.images.as_ref().ok_or(TrainError::NoData)?;
         let path = settings.path(Split::Train).ok_or(TrainError::NoData)?;
-        // A run that began before this was refused goes on.
-        if former.is_none() && settings.validates_on_test() {
-            let problem = "the test batch of CIFAR, which data.images.test names too, so that the best checkpoint would be chosen by the test; expected to be left out: data.images.valid_share of the training images then is for validation";
-            let (field, problem) = ("data.images.valid", problem.to_owned());
-            return Err(CorpusError::Setting { field, problem }.into());
-        }
         let known = former.as_ref().map(|former| former.labels.as_slice());
         let dataset = read_images(path, false, known)?;
         let labels = dataset.classes.clone();
@@ -272,7 +259,7 @@ impl Task for ImageClassification {
             return Err(CorpusError::Setting { field, problem }.into());
         }
         if let Some(test) = settings.path(Split::Test) {
-            // What is wrong with it is told now, not after training.
+            // What is wrong with its names and classes is told now, not after training.
             read_images(test, true, Some(&labels))?;
         }
         let mut size = match (&former, settings.size) {
@@ -316,8 +303,8 @@ impl Task for ImageClassification {
         let preparation = match former {
             Some(former) => former.preparation,
             None => {
-                let size = [train.images[0].height(), train.images[0].width()];
-                Preparation::new(size, Normalize::of(&train.images)?)
+                let [_, height, width] = train.images.form().ok_or(TrainError::NoData)?;
+                Preparation::new([height, width], train.images.normalize(usize::MAX)?)
             }
         };
         let lengths = vec![(1, 0); train.images.len()];
@@ -366,11 +353,11 @@ impl Task for ImageClassification {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         data.train.fingerprint()
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         data.validation.fingerprint()
     }
 
@@ -384,26 +371,35 @@ impl Task for ImageClassification {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyImageClassifier, update: &Update<'_>) -> BatchLoss {
+    fn ahead(&self, data: &Data, rows: &[usize]) -> Result<(), TrainError> {
+        Ok(data.train.images.ahead(rows)?)
+    }
+
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyImageClassifier,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
         let mut noise = update.noise(random.next_u64());
         let seed = random.next_u64();
-        let Labelled { images, .. } = &data.train;
         let (device, rows) = (update.training, update.rows);
         // The images at some places of the batch, and their classes.
         let at = |places: Vec<usize>| {
-            let changed = |&place: &usize| {
+            let rows: Vec<usize> = places.iter().map(|&place| rows[place]).collect();
+            let images = data.train.images.all(&rows)?;
+            let changed = |(image, &place): (&Cow<'_, Image>, &usize)| {
                 let mut random = images::Random::new(seed, place as u64);
-                let changed = data.augment.apply(&images[rows[place]], &mut random);
+                let changed = data.augment.apply(image, &mut random);
                 changed.expect("the images of a data set have one size")
             };
-            let changed: Vec<Image> = places.par_iter().map(changed).collect();
-            let rows: Vec<usize> = places.iter().map(|&place| rows[place]).collect();
+            let changed: Vec<Image> = images.par_iter().zip(&places).map(changed).collect();
             let classes = data.train.classes(&rows, device);
-            (data.preparation.tensor(&changed, device), classes)
+            Ok::<_, TrainError>((data.preparation.tensor(&changed, device), classes))
         };
-        let (x, classes) = at(update.share.clone().collect());
+        let (x, classes) = at(update.share.clone().collect())?;
         let smoothing = settings.label_smoothing as f32;
         let loss_of = |logits: Tensor<2>, classes| {
             bridge::cross_entropy_mean(logits, classes, NO_CLASS, smoothing)
@@ -419,7 +415,7 @@ impl Task for ImageClassification {
                     .share
                     .clone()
                     .map(|place| rows.len() - 1 - place)
-                    .collect()),
+                    .collect())?,
             };
             let logits = model.forward(x * share + other * (1.0 - share), &mut noise);
             let own = loss_of(logits.clone(), classes);
@@ -433,13 +429,13 @@ impl Task for ImageClassification {
             (batch.loss, batch.nll)
         };
         let predictions = update.share.len();
-        BatchLoss {
+        Ok(BatchLoss {
             terms: vec![Term::new(loss, predictions)],
             negative_log_likelihood: nll,
             predictions,
             tokens: predictions,
             baseline: None,
-        }
+        })
     }
 
     fn validate(
@@ -457,22 +453,25 @@ impl Task for ImageClassification {
         }
         let labels = &description.labels;
         let judge = |rows: &&[usize]| {
-            let images = &set.images[rows[0]..rows[0] + rows.len()];
-            let images = description.preparation.tensor(images, device);
+            let images = description
+                .preparation
+                .tensor(&set.images.all(rows)?, device);
             let logits = model.forward(images, &mut DropoutRng::none());
             let classes = set.classes(rows, device);
             let sum = bridge::cross_entropy_mean(logits.clone(), classes, NO_CLASS, 0.0).nll;
             let best: Tensor<1, Int> = logits.argmax(1).squeeze_dim(1);
             let best = best.into_data();
-            (
+            Ok((
                 sum,
                 best.iter::<i32>().map(|class| class as usize).collect(),
-            )
+            ))
         };
         let rows: Vec<usize> = (0..set.images.len()).collect();
         let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
         let judged: Vec<(f64, Vec<usize>)> = ranks.spread(&batches, |_, own| {
-            Ok::<_, TrainError>(own.iter().map(judge).collect())
+            own.iter()
+                .map(judge)
+                .collect::<Result<Vec<_>, TrainError>>()
         })?;
         let sum: f64 = judged.iter().map(|(sum, _)| sum).sum();
         let found: Vec<usize> = judged.into_iter().flat_map(|(_, found)| found).collect();
@@ -496,11 +495,13 @@ impl Task for ImageClassification {
         row: usize,
         device: &Device,
     ) -> Result<Option<Trace>, TrainError> {
-        let Some(image) = data.validation.images.get(row) else {
+        let images = &data.validation.images;
+        if row >= images.len() {
             return Ok(None);
-        };
+        }
+        let image = images.get(row)?.into_owned();
         let classifier = ImageClassifier::new(model.clone(), description.clone(), device);
-        let seen = classifier.looked(std::slice::from_ref(image));
+        let seen = classifier.looked(&[image]);
         let (mut seen, _) = seen.map_err(TrainError::look)?;
         Ok(Some(seen.swap_remove(0).1))
     }

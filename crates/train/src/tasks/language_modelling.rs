@@ -484,13 +484,13 @@ impl Task for LanguageModelling {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
-        fingerprint(data.train.ids.iter().map(Vec::as_slice))
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        Ok(fingerprint(data.train.ids.iter().map(Vec::as_slice)))
     }
 
     /// Also of how the texts are judged: of the length of a file's parts, and of the masks. What is usual adds nothing, so that runs of
     /// before keep their hash.
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         let set = &data.validation;
         let words = |number: u64| [number as u32, (number >> 32) as u32];
         let mut settings: Vec<u32> = vec![];
@@ -505,7 +505,8 @@ impl Task for LanguageModelling {
             settings.extend(own.into_iter().flat_map(words));
         }
         let settings = (!settings.is_empty()).then_some(&settings[..]);
-        fingerprint(set.ids.iter().map(Vec::as_slice).chain(settings))
+        let ids = set.ids.iter().map(Vec::as_slice);
+        Ok(fingerprint(ids.chain(settings)))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -518,7 +519,12 @@ impl Task for LanguageModelling {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyTextModel, update: &Update<'_>) -> BatchLoss {
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyTextModel,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let settings = &update.recipe.training;
         let mut random = Random::new(&[settings.seed, update.step]);
         let mut noise = update.noise(random.next_u64());
@@ -534,13 +540,13 @@ impl Task for LanguageModelling {
         );
         let scored = model.forward(batch.inputs, &batch.keep, &mut noise);
         let scored = scored.cross_entropy(batch.outputs, settings.label_smoothing);
-        BatchLoss {
+        Ok(BatchLoss {
             terms: vec![Term::new(scored.loss, scored.tokens)],
             negative_log_likelihood: scored.nll,
             predictions: scored.tokens,
             tokens,
             baseline: None,
-        }
+        })
     }
 
     /// Masks are the same at every validation.

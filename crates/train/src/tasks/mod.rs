@@ -17,8 +17,8 @@ use std::{fmt::Debug, ops::Range};
 use burn::tensor::{Device, Tensor};
 use regard_config::Check;
 use regard_images::{
-    ImagesError,
-    data::{Broken, Loader, Loading},
+    Image, ImagesError,
+    data::{Broken, Loading, Pictures},
 };
 use regard_models::{ModelError, Role, RoleOf};
 use regard_nn::{dropout::DropoutRng, weights::Arrays};
@@ -53,6 +53,10 @@ pub trait Task: Debug + Send + Sync + 'static {
     /// Lists of the sections and keys of a recipe that no model of this task reads ("translate", "data.labelled"). They are refused, so
     /// that nobody believes that they work.
     const UNREAD: &'static [&'static [&'static str]] = &[];
+
+    /// Whether models of this task read the questions about drawn scenes. Where they do not, `data.scenes.questions` is not shown, and
+    /// refused for a new run.
+    const ASKS: bool = false;
 
     /// Whether the loss decides which model is the best, whatever the recipe says.
     const BY_LOSS: bool = false;
@@ -142,11 +146,17 @@ pub trait Task: Debug + Send + Sync + 'static {
     ) -> Result<Self::Description, ModelFileError>;
 
     /// A hash of the training examples, by which a resumed run finds out that they have changed.
-    fn fingerprint(&self, data: &Self::Data) -> u64;
+    ///
+    /// # Errors
+    /// An image that cannot be read any more.
+    fn fingerprint(&self, data: &Self::Data) -> Result<u64, TrainError>;
 
     /// A hash of the validation examples, and of what changes their loss beside the model; by it several processes find out that they
     /// differ, and a resumed run that its best model was judged otherwise.
-    fn validation_fingerprint(&self, data: &Self::Data) -> u64;
+    ///
+    /// # Errors
+    /// As [`fingerprint`](Self::fingerprint).
+    fn validation_fingerprint(&self, data: &Self::Data) -> Result<u64, TrainError>;
 
     /// The examples to train on.
     fn contents<'a>(
@@ -155,9 +165,25 @@ pub trait Task: Debug + Send + Sync + 'static {
         description: &'a Self::Description,
     ) -> Contents<'a>;
 
+    /// Begins to read what an update on the training examples `rows` will need, on other threads.
+    ///
+    /// # Errors
+    /// [`TrainError::Images`] if the system has no thread.
+    fn ahead(&self, _data: &Self::Data, _rows: &[usize]) -> Result<(), TrainError> {
+        Ok(())
+    }
+
     /// The loss of the training examples of `update`; everything random follows from the seed, the number of the update and the row's
     /// place in the batch, so that a row's share of the loss does not depend on the process that computes it.
-    fn loss(&self, data: &Self::Data, model: &Self::Model, update: &Update<'_>) -> BatchLoss;
+    ///
+    /// # Errors
+    /// An image that cannot be read any more.
+    fn loss(
+        &self,
+        data: &Self::Data,
+        model: &Self::Model,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError>;
 
     /// Judges `model`, which is on `device` without autodiff; `None` without validation data. The `ranks` share the examples
     /// (`spread` of [`Ranks`]), and all come to the same verdict.
@@ -272,20 +298,20 @@ fn known_tokenizers(
     Ok(known)
 }
 
-/// What `read` makes of examples, by their numbers below `count`, on all threads; and how many were left out as `broken` allows.
+/// What `read` makes of examples by their numbers below `count`, images and what goes with them, on all threads; and how many were left
+/// out as `broken` allows. Memory keeps so many mebibytes of images.
 fn decoded<T: Send + 'static>(
     count: usize,
     broken: Broken,
-    read: impl Fn(usize) -> Result<T, ImagesError> + Send + Sync + 'static,
-) -> Result<(Vec<T>, usize), ImagesError> {
+    mebibytes: usize,
+    read: impl Fn(usize) -> Result<(Image, T), ImagesError> + Send + Sync + 'static,
+) -> Result<(Pictures, Vec<T>, usize), ImagesError> {
     let loading = Loading {
         threads: rayon::current_num_threads(),
         broken,
         ..Loading::default()
     };
-    let mut loader = Loader::start((0..count).collect(), &loading, read)?;
-    let all = loader.by_ref().collect::<Result<_, _>>()?;
-    Ok((all, loader.skipped().len()))
+    Pictures::read(count, &loading, mebibytes.saturating_mul(1 << 20), read)
 }
 
 /// A hash of lists of ids (FNV-1a), each list with its length.

@@ -1,7 +1,8 @@
 //! The task of questions about images: binary cross-entropy for each answer, accuracy.
 //!
 //! An example is an image with all of its questions, so that the network reads the image once for them. Scenes are drawn when an
-//! update needs them; other images are decoded once, brought to one size and kept as bytes.
+//! update needs them; other images are brought to one size and kept as bytes as far as memory allows. Of questions of files that have more
+//! words than `data.filter.max_tokens`, those of training are left out, and of others the first words are read, so that all are judged.
 //!
 //! ```text
 //! s_a   min(people who gave answer a / 3, 1): 1 where an answer is known (Teney et al. 2018, section 3.6)
@@ -10,19 +11,15 @@
 //! With `training.guided_attention = λ` the loss has `λ` times the mean of [`guided_attention`] over the questions whose object is known:
 //! the last look is pulled to its pixels.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-};
+mod asked;
+
+use std::collections::{BTreeMap, HashMap};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
 use regard_config::Check;
-use regard_evaluate::{CellMask, Looking, normalize_answer, vqa_accuracy, vqa_target};
-use regard_images::{
-    Bounds, Decoding, Image, Mask, Normalize,
-    data::{Dataset, Question},
-};
+use regard_evaluate::{CellMask, Looking, Ratio, normalize_answer, vqa_accuracy, vqa_target};
+use regard_images::{Bounds, Image, Mask, Normalize, data::Question};
 use regard_models::{
     AnyQuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, RoleOf, SourceBatch,
     binary_cross_entropy, guided_attention,
@@ -31,13 +28,13 @@ use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    BatchLoss, Contents, Describe, Fingerprint, OF_TRANSLATION, Task, Term, Update, Verdict,
-};
+pub use asked::{Asked, Shown};
+
+use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict};
 use crate::{
     corpus::{Batches, CorpusError, FilterReport, Random},
     error::TrainError,
-    image_classifier::{Form, Preparation},
+    image_classifier::Preparation,
     learner::events::Quality,
     model_file::{
         Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
@@ -45,7 +42,7 @@ use crate::{
     },
     question_answerer::{Description, QuestionAnswerer, best, encode, words},
     ranks::Ranks,
-    recipe::{Measure, QuestionData, Recipe, SceneData, SceneSet, Split},
+    recipe::{Filter, Measure, Recipe, SceneData, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
 
@@ -71,152 +68,12 @@ pub struct Data {
     reader: Reader,
 }
 
-/// The images of a part.
-#[derive(Debug)]
-pub enum Asked {
-    /// Drawn when they are asked for.
-    Scenes(SceneSet),
-    /// In memory, of one size.
-    Images(Vec<Shown>),
-}
-
-/// An image with its questions.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    /// The image.
-    pub image: Image,
-    /// What is asked of it.
-    pub questions: Vec<Question>,
-    /// The pixels of each object that questions speak of, where they are known.
-    pub masks: Vec<Mask>,
-}
-
-impl Asked {
-    /// How many images there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Scenes(set) => set.len(),
-            Self::Images(images) => images.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The image of this number, and its questions.
-    pub fn get(&self, index: usize) -> Shown {
-        self.shown(index).into_owned()
-    }
-
-    fn shown(&self, index: usize) -> Cow<'_, Shown> {
-        match self {
-            Self::Scenes(set) => {
-                let scene = set.scene(index);
-                let scene = scene.expect("the configuration of scenes was checked");
-                Cow::Owned(Shown {
-                    image: scene.image,
-                    questions: scene.questions,
-                    masks: scene.masks,
-                })
-            }
-            Self::Images(images) => Cow::Borrowed(&images[index]),
-        }
-    }
-
-    /// What the images are like.
-    fn form(&self) -> Form {
-        match self {
-            Self::Scenes(scenes) => Form::of_scenes(scenes),
-            Self::Images(images) => {
-                Form::of("data.questions", images.first().map(|shown| &shown.image))
-            }
-        }
-    }
-
-    /// A hash of images, questions and answers.
-    fn fingerprint(&self) -> u64 {
-        // Scenes follow from the recipe: the first ones tell others from them.
-        let images = match self {
-            Asked::Scenes(set) => set.len().min(16),
-            Asked::Images(images) => images.len(),
-        };
-        let mut hash = Fingerprint::new();
-        for index in 0..images {
-            let shown = self.shown(index);
-            for question in &shown.questions {
-                hash.bytes(question.phrase.text.as_bytes());
-            }
-            for question in &shown.questions {
-                hash.bytes(question.answers.join("\n").as_bytes());
-            }
-            hash.bytes(shown.image.pixels());
-        }
-        hash.list(1, [self.len() as u32].into_iter());
-        hash.0
-    }
-
-    fn rows(&self, rows: &[usize]) -> Vec<Shown> {
-        rows.par_iter().map(|&row| self.get(row)).collect()
-    }
-
-    /// Reads a part of the data that a recipe names, and counts the images that were left out; `None` if it names none.
-    ///
-    /// # Errors
-    /// Those of [`QuestionFiles::read`](crate::recipe::QuestionFiles::read) and of images; [`TrainError::NoImages`].
-    pub fn read(recipe: &Recipe, split: Split) -> Result<Option<(Self, usize)>, TrainError> {
-        let data = &recipe.data;
-        if let Some(scenes) = &data.scenes {
-            let part = Self::Scenes(scenes.part(split, recipe.training.seed));
-            return Ok(Some((part, 0)));
-        }
-        let settings = data.questions.as_ref().ok_or(TrainError::NoData)?;
-        let broken = settings.broken.policy();
-        let files = settings.files(split);
-        let Some(dataset) = files.and_then(|files| files.read(broken)) else {
-            return Ok(None);
-        };
-        let (images, skipped) = decoded(dataset?, settings)?;
-        if images.is_empty() {
-            return Err(TrainError::NoImages {
-                key: match split {
-                    Split::Train => "data.questions.train",
-                    Split::Valid => "data.questions.valid",
-                    Split::Test => "data.questions.test",
-                },
-                broken: skipped,
-                expected: "images with questions, which can be read",
-            });
-        }
-        Ok(Some((Self::Images(images), skipped)))
-    }
-}
-
-/// The images of a data set in the recipe's size, and the number of those that were left out.
-fn decoded(dataset: Dataset, settings: &QuestionData) -> Result<(Vec<Shown>, usize), TrainError> {
-    let left_out = dataset.skipped.len();
-    let examples = dataset.examples;
-    let decoding = Decoding {
-        channels: regard_images::Channels::Colour,
-        ..Decoding::default()
-    };
-    let (count, size) = (examples.len(), settings.size);
-    let (images, broken) = super::decoded(count, settings.broken.policy(), move |index| {
-        let example = &examples[index];
-        Ok(Shown {
-            image: example.image(&decoding)?.fitted(size, size)?,
-            questions: example.questions.clone(),
-            masks: vec![],
-        })
-    })?;
-    Ok((images, left_out + broken))
-}
-
 /// The answers that at least `fewest` people gave, the most frequent first.
-fn frequent_answers(images: &[Shown], fewest: usize) -> Vec<String> {
+fn frequent_answers<'a>(
+    questions: impl Iterator<Item = &'a Question>,
+    fewest: usize,
+) -> Vec<String> {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    let questions = images.iter().flat_map(|shown| &shown.questions);
     for answer in questions.flat_map(|question| &question.answers) {
         *counts.entry(normalize_answer(answer)).or_default() += 1;
     }
@@ -253,7 +110,7 @@ impl Reader {
     }
 
     fn batch(&self, shown: &[Shown], model: &AnyQuestionAnswerer, device: &Device) -> Batch {
-        let images: Vec<Image> = shown.iter().map(|shown| shown.image.clone()).collect();
+        let images: Vec<&Image> = shown.iter().map(|shown| &shown.image).collect();
         let questions = || {
             let all = shown.iter().enumerate();
             all.flat_map(|(place, shown)| shown.questions.iter().map(move |one| (place, one)))
@@ -322,9 +179,26 @@ impl Scores {
     pub fn accuracy(&self) -> f64 {
         self.accuracy / self.questions.max(1) as f64
     }
+
+    /// [`Scores::accuracy`] of any choice of `images`, whose scores these are.
+    pub fn accuracy_of<'a>(images: impl IntoIterator<Item = &'a Self>) -> Ratio {
+        let images = images.into_iter();
+        let parts = images.map(|one| (one.accuracy, one.questions as f64));
+        parts.collect()
+    }
 }
 
 impl AnswerScores {
+    /// Those of both.
+    fn with(mut self, other: &Self) -> Self {
+        self.all = self.all.with(other.all);
+        for (kind, scores) in &other.kinds {
+            let of_kind = self.kinds.entry(kind.clone()).or_default();
+            *of_kind = of_kind.with(*scores);
+        }
+        self
+    }
+
     /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`. Weights that are no finite
     /// numbers are no look: the loss tells of them.
     fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
@@ -423,7 +297,9 @@ impl Task for VisualQuestions {
             "data.lowercase",
             "data.vocabulary",
             "data.tokenizer",
-            "data.filter",
+            "data.filter.max_words",
+            "data.filter.max_ratio",
+            "data.filter.long_lines",
             "data.labelled",
             "data.text",
             "data.images",
@@ -434,6 +310,7 @@ impl Task for VisualQuestions {
             "training.label_smoothing",
         ],
     ];
+    const ASKS: bool = true;
     type Model = AnyQuestionAnswerer;
     type Description = Description;
     type Data = Data;
@@ -464,6 +341,13 @@ impl Task for VisualQuestions {
             ),
             _ => {}
         }
+        if recipe.data.scenes.is_some() {
+            let most = recipe.data.filter.max_tokens;
+            let usual = Filter::default().max_tokens;
+            let expected =
+                format!("{usual} with [data.scenes], whose questions are never left out");
+            check.require(most == usual, "data.filter.max_tokens", most, &expected);
+        }
         if recipe.training.guided_attention > 0.0 {
             let found = format!("found {}", recipe.training.guided_attention);
             let config = self.0.of(&*recipe.model.config);
@@ -493,11 +377,14 @@ impl Task for VisualQuestions {
             test.and_then(|files| files.read(settings.broken.policy()))
                 .transpose()?;
         }
-        let part = Asked::read(recipe, Split::Train)?;
-        let (train, broken) = part.ok_or(TrainError::NoData)?;
-        let (validation, broken) = match Asked::read(recipe, Split::Valid)? {
-            Some((part, more)) => (Some(part), broken + more),
-            None => (None, broken),
+        let part = Asked::part(recipe, Split::Train)?;
+        let (train, mut filtered) = part.ok_or(TrainError::NoData)?;
+        let validation = match Asked::part(recipe, Split::Valid)? {
+            Some((part, read)) => {
+                filtered.broken += read.broken;
+                Some(part)
+            }
+            None => None,
         };
         let description = match former {
             Some(former) => Description {
@@ -507,11 +394,6 @@ impl Task for VisualQuestions {
             None => described(recipe, &train, tokenizers)?,
         };
         description.preparation.expect_form(train.form())?;
-        let filtered = FilterReport {
-            kept: train.len(),
-            broken,
-            ..FilterReport::default()
-        };
         let data = Data {
             batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
             train,
@@ -567,12 +449,12 @@ impl Task for VisualQuestions {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         data.train.fingerprint()
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
-        data.validation.as_ref().map_or(0, Asked::fingerprint)
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        data.validation.as_ref().map_or(Ok(0), Asked::fingerprint)
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -585,35 +467,47 @@ impl Task for VisualQuestions {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyQuestionAnswerer, update: &Update<'_>) -> BatchLoss {
+    fn ahead(&self, data: &Data, rows: &[usize]) -> Result<(), TrainError> {
+        match &data.train {
+            Asked::Scenes(_) => Ok(()),
+            Asked::Images { images, .. } => Ok(images.ahead(rows)?),
+        }
+    }
+
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyQuestionAnswerer,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let mut random = Random::new(&[update.recipe.training.seed, update.step]);
-        let shown = data.train.rows(update.rows);
-        let (before, own) = (&shown[..update.share.start], &shown[update.share.clone()]);
+        let own = data.train.rows(update.own_rows())?;
         // What is dropped are numbers of questions, not of images.
-        let count = |shown: &[Shown]| shown.iter().map(|one| one.questions.len()).sum::<usize>();
-        let first = count(before);
-        let mut noise =
-            DropoutRng::seeded(random.next_u64()).of_rows(first..first + count(own), count(&shown));
-        let batch = data.reader.batch(own, model, update.training);
+        let count = |rows: &[usize]| data.train.count(rows);
+        let first = count(&update.rows[..update.share.start]);
+        let end = first + own.iter().map(|one| one.questions.len()).sum::<usize>();
+        let all = end + count(&update.rows[update.share.end..]);
+        let mut noise = DropoutRng::seeded(random.next_u64()).of_rows(first..end, all);
+        let batch = data.reader.batch(&own, model, update.training);
         let questions = batch.questions.images.len();
         let found = model.forward(batch.images, &batch.questions, &mut noise);
         let loss = binary_cross_entropy(found.logits, batch.targets);
         let mut terms = vec![Term::new(loss.clone() / questions.max(1) as f64, questions)];
         let weight = update.recipe.training.guided_attention;
         if let (true, Some(last)) = (weight > 0.0, found.looks.last()) {
-            let Term { mean, count } = guided(own, last, found.grid);
+            let Term { mean, count } = guided(&own, last, found.grid);
             terms.push(Term {
                 mean: mean * weight,
                 count,
             });
         }
-        BatchLoss {
+        Ok(BatchLoss {
             negative_log_likelihood: f64::from(loss.into_scalar::<f32>()),
             terms,
             predictions: questions,
             tokens: batch.tokens,
             baseline: None,
-        }
+        })
     }
 
     fn validate(
@@ -632,6 +526,7 @@ impl Task for VisualQuestions {
             scores,
             loss,
             lines,
+            ..
         } = set.judge(description, model, device, ranks)?;
         let AnswerScores { all, kinds } = scores;
         let looking = all.looking;
@@ -661,7 +556,7 @@ impl Task for VisualQuestions {
         let Some(set) = data.validation.as_ref().filter(|set| row < set.len()) else {
             return Ok(None);
         };
-        let shown = set.get(row);
+        let shown = set.get(row)?;
         let questions = shown.questions.iter();
         let questions: Vec<(usize, &str)> =
             questions.map(|one| (0, one.phrase.text.as_str())).collect();
@@ -680,6 +575,8 @@ impl Task for VisualQuestions {
 pub struct Judged {
     /// How good they are.
     pub scores: AnswerScores,
+    /// The same, image by image.
+    pub images: Vec<AnswerScores>,
     /// The sum of the binary cross-entropies.
     pub loss: f64,
     /// Question and answer, line by line.
@@ -705,7 +602,9 @@ impl Asked {
         let judged = ranks.spread(&batches, |_, own| {
             let judge =
                 |rows: &&[usize]| self.judge_batch(rows, &reader, description, model, device);
-            Ok::<_, TrainError>(own.iter().map(judge).collect())
+            own.iter()
+                .map(judge)
+                .collect::<Result<Vec<_>, TrainError>>()
         })?;
         Ok(judged.into_iter().fold(Judged::default(), Judged::with))
     }
@@ -717,12 +616,14 @@ impl Asked {
         description: &Description,
         model: &AnyQuestionAnswerer,
         device: &Device,
-    ) -> Judged {
+    ) -> Result<Judged, TrainError> {
         let mut judged = Judged::default();
-        let shown = self.rows(rows);
+        let shown = self.rows(rows)?;
+        let none = shown.iter().map(|_| AnswerScores::default());
+        judged.images = none.collect();
         let batch = reader.batch(&shown, model, device);
         if batch.questions.images.is_empty() {
-            return judged;
+            return Ok(judged);
         }
         let QuestionLook {
             logits,
@@ -734,24 +635,26 @@ impl Asked {
         let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
         let logits = numbers(logits);
         let last = looks.into_iter().next_back().map(numbers);
-        let questions = shown.iter().flat_map(|shown| {
+        let questions = shown.iter().enumerate().flat_map(|(image, shown)| {
             let questions = shown.questions.iter();
-            questions.map(move |question| (shown, question))
+            questions.map(move |question| (image, shown, question))
         });
         let logits = logits.chunks_exact(description.answers.len());
-        for (row, ((shown, question), logits)) in questions.zip(logits).enumerate() {
+        for (row, ((image, shown, question), logits)) in questions.zip(logits).enumerate() {
             let answer = &description.answers[best(logits)];
             let cells = grid[0] * grid[1];
             let look = last.as_ref().map(|last| Region {
                 weights: &last[row * cells..][..cells],
                 grid,
             });
-            judged.scores.add(shown, question, answer, look);
+            judged.images[image].add(shown, question, answer, look);
             judged
                 .lines
                 .push(format!("{} {answer}", question.phrase.text));
         }
-        judged
+        let images = judged.images.iter();
+        judged.scores = images.fold(AnswerScores::default(), AnswerScores::with);
+        Ok(judged)
     }
 }
 
@@ -760,11 +663,8 @@ impl Judged {
     fn with(mut self, other: Self) -> Self {
         self.loss += other.loss;
         self.lines.extend(other.lines);
-        self.scores.all = self.scores.all.with(other.scores.all);
-        for (kind, scores) in other.scores.kinds {
-            let of_kind = self.scores.kinds.entry(kind).or_default();
-            *of_kind = of_kind.with(scores);
-        }
+        self.images.extend(other.images);
+        self.scores = self.scores.with(&other.scores);
         self
     }
 }
@@ -775,27 +675,38 @@ fn described(
     train: &Asked,
     known: Option<TokenizerPair>,
 ) -> Result<Description, TrainError> {
-    let drawn: Vec<Shown>;
-    let sample: &[Shown] = match train {
+    let some: Vec<Shown>;
+    let (questions, form, normalize): (Vec<&Question>, _, _) = match train {
         Asked::Scenes(set) => {
             let rows: Vec<usize> = (0..set.len().min(SAMPLED)).collect();
-            drawn = train.rows(&rows);
-            &drawn
+            some = train.rows(&rows)?;
+            let config = set.config();
+            (
+                some.iter().flat_map(|shown| &shown.questions).collect(),
+                Some([3, config.height, config.width]),
+                Normalize::of(some.iter().map(|shown| &shown.image))?,
+            )
         }
-        Asked::Images(images) => images,
+        Asked::Images { images, questions } => (
+            questions.iter().flatten().collect(),
+            images.form(),
+            images.normalize(usize::MAX)?,
+        ),
     };
+    let [_, height, width] = form.ok_or(TrainError::NoData)?;
     let tokenizers = match known {
         Some(known) => known,
         None => {
-            let questions = sample.iter().flat_map(|shown| &shown.questions);
-            let questions = questions.map(|question| words(&question.phrase.text));
+            let questions = questions
+                .iter()
+                .map(|question| words(&question.phrase.text));
             TokenizerPair::joint(SubwordTokenizer::learn_words(questions, false)?)
         }
     };
     let data = &recipe.data;
     let answers = match (train, &data.questions) {
         (Asked::Scenes(set), _) => set.config().answers(),
-        (_, Some(settings)) => frequent_answers(sample, settings.min_answers),
+        (_, Some(settings)) => frequent_answers(questions.into_iter(), settings.min_answers),
         _ => vec![],
     };
     if answers.len() < 2 {
@@ -806,12 +717,10 @@ fn described(
         let field = "data.questions.min_answers";
         return Err(CorpusError::Setting { field, problem }.into());
     }
-    let images = || sample.iter().map(|shown| &shown.image);
-    let size = images().next().map(|image| [image.height(), image.width()]);
     Ok(Description {
         model: recipe.model.clone(),
         tokenizers,
         answers,
-        preparation: Preparation::new(size.ok_or(TrainError::NoData)?, Normalize::of(images())?),
+        preparation: Preparation::new([height, width], normalize),
     })
 }

@@ -260,12 +260,13 @@ impl Task for Translation {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
-        pairs_fingerprint(&data.pairs)
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        Ok(pairs_fingerprint(&data.pairs))
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
-        pairs_fingerprint(data.validation.as_ref().map_or(&[], |set| &set.pairs))
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
+        let pairs = data.validation.as_ref().map_or(&[][..], |set| &set.pairs);
+        Ok(pairs_fingerprint(pairs))
     }
 
     fn contents<'a>(&self, data: &'a Data, description: &'a Description) -> Contents<'a> {
@@ -278,7 +279,12 @@ impl Task for Translation {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyGenerator, update: &Update<'_>) -> BatchLoss {
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyGenerator,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let settings = &update.recipe.training;
         let vocabularies = model.vocabularies();
         let mut random = Random::new(&[settings.seed, update.step]);
@@ -326,13 +332,13 @@ impl Task for Translation {
         let batch = scored.cross_entropy(target.outputs, settings.label_smoothing);
         let (reward, baseline) = reward(reinforced, share.len());
         let loss = Term::new(batch.loss, batch.tokens);
-        BatchLoss {
+        Ok(BatchLoss {
             terms: [loss].into_iter().chain(reward).collect(),
             negative_log_likelihood: batch.nll,
             predictions: batch.tokens,
             tokens: batch.tokens,
             baseline,
-        }
+        })
     }
 
     fn validate(

@@ -6,7 +6,7 @@ use regard_train::{Registry, compare::Contender, recipe::Split, tasks::Translati
 use super::folder;
 use crate::{
     arguments::{Compare, Evaluate, Named, Part},
-    commands::evaluate::{self, Report, Scored},
+    commands::evaluate::{self, Comparison, Report, Scored},
     failure::Failure,
 };
 
@@ -58,6 +58,14 @@ impl Judgement {
         match self {
             Self::Translations(report) => report.by_length.first(),
             Self::Others(_) => None,
+        }
+    }
+
+    /// The first model against each other one on the same resamples.
+    pub fn comparisons(&self) -> Vec<&Comparison> {
+        match self {
+            Self::Translations(report) => report.comparisons.iter().collect(),
+            Self::Others(models) => models.iter().flat_map(|one| &one.comparisons).collect(),
         }
     }
 

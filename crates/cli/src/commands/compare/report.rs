@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{folder, judge::Judgement};
 use crate::{
     arguments::Compare,
-    commands::evaluate::{draw_lengths, length_chart},
+    commands::evaluate::{Comparison, draw_lengths, length_chart},
     failure::Failure,
     output,
 };
@@ -200,9 +200,6 @@ fn notes(
             if contenders.iter().any(differ) {
                 say("Losses are not comparable: the vocabularies differ, and so do the tokens.");
             }
-            for comparison in &report.comparisons {
-                say(comparison.text(2).trim_end());
-            }
         }
         Judgement::Others(_) => {
             say("Loss: of the validation data, as the models are trained by it.");
@@ -210,6 +207,9 @@ fn notes(
                 say(&paired.describe(&contenders[0].name, &contenders[place].name));
             }
         }
+    }
+    for comparison in judgement.comparisons() {
+        say(comparison.text().trim_end());
     }
     if outcomes.iter().any(|outcome| outcome.stopped_early) {
         say("* stopped early: validation did not improve any more.");
@@ -238,16 +238,12 @@ fn everything(
             "judged": judged,
         }));
     }
-    let (comparisons, by_length) = match judgement {
-        Judgement::Translations(report) => (
-            report
-                .comparisons
-                .iter()
-                .map(|comparison| comparison.json())
-                .collect::<Result<Vec<_>, _>>()?,
-            serde_json::to_value(&report.by_length)?,
-        ),
-        Judgement::Others(_) => (vec![], Value::Null),
+    let comparisons = judgement.comparisons().into_iter();
+    let comparisons = comparisons.map(Comparison::json);
+    let comparisons = comparisons.collect::<Result<Vec<_>, _>>()?;
+    let by_length = match judgement {
+        Judgement::Translations(report) => serde_json::to_value(&report.by_length)?,
+        Judgement::Others(_) => Value::Null,
     };
     let paired = judgement.paired().into_iter().map(|(place, paired)| {
         let (low, high) = paired.interval();

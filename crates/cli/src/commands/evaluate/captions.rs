@@ -3,15 +3,21 @@
 use std::{fmt::Write as _, path::Path};
 
 use burn::tensor::Device;
+use regard_evaluate::{ExactMatch, Ratio};
 use regard_train::{
     ImageCaptioner, Registry,
     captioner::{CaptionedImages, Judged},
+    corpus::FilterReport,
     recipe::Split,
     tasks::Captioning,
 };
 use serde_json::{Value, json};
 
-use super::{Scored, expect_no_translation, expect_same, left_out, recipe_of};
+use super::{
+    Scored, expect_no_translation, expect_same,
+    intervals::{self, Intervals, OfImages, Unit, of_images},
+    left_out, read_recipe, recipe_of,
+};
 use crate::{
     arguments::{Evaluate, Part},
     commands::pretrained::expect_finite,
@@ -55,24 +61,34 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// # Errors
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
-    let all = judge(options)?.into_iter().map(|(judged, left_out)| {
-        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-        let mut columns = vec![
-            ("exact", percent(judged.exact.share())),
-            ("BLEU-4", format!("{:.2}", judged.scores.bleu[3])),
-            ("CIDEr-D", format!("{:.3}", judged.scores.cider_d)),
-        ];
-        if judged.looking.looks > 0 {
-            columns.push(("inside", percent(judged.looking.inside())));
-            columns.push(("pointing", percent(judged.looking.pointing())));
-        }
-        Scored {
-            columns,
-            json: json(&judged, left_out),
-            right: Some(judged.right),
-        }
+    let judged = judge(options)?;
+    let scores: Vec<Vec<OfImages<'_>>> = judged.iter().map(|(one, _)| of_judged(one)).collect();
+    let all = judged.iter().zip(&scores).enumerate();
+    let all = all.map(|(place, ((judged, left_out), own))| {
+        let intervals = Intervals::of(own, options)?;
+        Ok(Scored {
+            columns: intervals.columns(own),
+            json: json(judged, *left_out, &intervals),
+            right: Some(judged.right.clone()),
+            // Exact captions are compared one by one, as they are right or wrong.
+            comparisons: intervals::compared(place, &scores[0][1..], &own[1..], options)?,
+        })
     });
-    Ok(all.collect())
+    all.collect()
+}
+
+/// The scores that have an interval.
+fn of_judged(judged: &Judged) -> Vec<OfImages<'_>> {
+    let exact = judged.right.iter().map(|&right| (f64::from(right), 1.0));
+    let exact: Ratio = exact.collect();
+    let (bleu, cider) = (judged.counts.bleu_4(), judged.counts.cider_d().clone());
+    let mut scores = vec![
+        of_images("exact", Some("exact"), Unit::PERCENT, exact),
+        of_images("bleu_4", Some("BLEU-4"), Unit::plain(2), bleu),
+        of_images("cider_d", Some("CIDEr-D"), Unit::plain(3), cider),
+    ];
+    scores.extend(intervals::looks(&judged.looks));
+    scores
 }
 
 /// The captioners' captions, judged, each with the number of images that were left out.
@@ -90,7 +106,13 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<(Judged, usize)>
     let mut all = vec![];
     for (index, named) in options.model.iter().enumerate() {
         let captioner = Registry::default().captioner(&named.path, device)?;
-        let (images, left_out) = images(&captioner, &named.path, split)?;
+        let (images, filtered) = images(&captioner, &named.path, split)?;
+        if filtered.empty > 0 && !options.quiet {
+            output::warn(&format!(
+                "{}: images without a caption are left out: {}",
+                named.name, filtered.empty
+            ));
+        }
         let settings = options.search.over(captioner.settings());
         let count = [images.len().to_string()];
         expect_same(options, Some(&*named.path), count, Some(&settings))?;
@@ -99,7 +121,7 @@ fn judge_all(options: &Evaluate, device: &Device) -> Result<Vec<(Judged, usize)>
         if let Some(path) = options.output.get(index) {
             output::write_lines(path, judged.captions.iter().cloned())?;
         }
-        all.push((judged, left_out));
+        all.push((judged, filtered.broken));
     }
     Ok(all)
 }
@@ -108,11 +130,12 @@ fn print(judged: &[(Judged, usize)], options: &Evaluate) -> Result<String, Failu
     if options.json {
         let named = judged.iter().zip(&options.model);
         let named = named.map(|((judged, left_out), named)| {
-            let mut all = json(judged, *left_out);
+            let intervals = Intervals::of(&of_judged(judged), options)?;
+            let mut all = json(judged, *left_out, &intervals);
             all["name"] = json!(named.name);
-            all
+            Ok(all)
         });
-        let all = json!({ "captioners": named.collect::<Value>() });
+        let all = json!({ "captioners": named.collect::<Result<Value, Failure>>()? });
         return Ok(serde_json::to_string_pretty(&all)? + "\n");
     }
     let mut text = String::new();
@@ -124,57 +147,62 @@ fn print(judged: &[(Judged, usize)], options: &Evaluate) -> Result<String, Failu
         let width = usize::from(options.digits);
         let _ = match options.score_only {
             true => writeln!(text, "{:.width$}", judged.scores.bleu[3]),
-            false => writeln!(text, "{}", describe(judged, *left_out)),
+            false => {
+                let intervals = Intervals::of(&of_judged(judged), options)?;
+                writeln!(text, "{}", describe(judged, *left_out, &intervals))
+            }
         };
     }
     Ok(text)
 }
 
-/// The part of the data in the recipe of the run folder, and how many images were left out; for a file alone the scenes that it says it
-/// learned from.
+/// The part of the data in the recipe of the run folder, and what was left out of it; for a file alone the scenes that it says it learned
+/// from.
 fn images(
     captioner: &ImageCaptioner,
     path: &Path,
     split: Split,
-) -> Result<(CaptionedImages, usize), Failure> {
-    let recipe = recipe_of(path)?;
-    if recipe.is_file() {
-        let read = Registry::default().load(&recipe, &[])?;
-        if let Some((images, filtered)) = Captioning::part(&read, split)? {
-            return Ok((images, filtered.broken));
-        }
-    } else if let Some((scenes, seed)) = &captioner.description().scenes {
+) -> Result<(CaptionedImages, FilterReport), Failure> {
+    if let (None, Some((scenes, seed))) = (recipe_of(path)?, &captioner.description().scenes) {
         let scenes = CaptionedImages::Scenes(scenes.part(split, *seed));
-        return Ok((scenes, 0));
+        return Ok((scenes, FilterReport::default()));
+    }
+    let (file, recipe) = read_recipe(path)?;
+    ranks::expect_same_part(&recipe.data, split)?;
+    if let Some(part) = Captioning::part(&recipe, split)? {
+        return Ok(part);
     }
     let part = match split {
         Split::Valid => "validation",
         _ => "test",
     };
-    Err(CommandError::NoCaptions { recipe, part }.into())
+    Err(CommandError::NoCaptions { recipe: file, part }.into())
 }
 
-fn describe(judged: &Judged, count: usize) -> String {
+fn describe(judged: &Judged, count: usize, intervals: &Intervals) -> String {
     let (captions, left_out) = (judged.captions.len(), left_out(count));
+    let (ExactMatch { exact, lines }, share) = (judged.exact, 100.0 * judged.exact.share());
+    let ([one, two, three, four], cider) = (judged.scores.bleu, judged.scores.cider_d);
+    let of_exact = intervals.words("exact", 1, ["; ", ""]);
+    let of_bleu = intervals.words("bleu_4", 2, [" (of BLEU-4: ", ")"]);
+    let of_cider = intervals.words("cider_d", 3, [" (", ")"]);
     let mut text = format!(
-        "{captions} images{left_out}: {}, {}, loss {:.4}",
-        judged.exact, judged.scores, judged.loss
+        "{captions} images{left_out}: exact {share:.1} % ({exact} of {lines} lines{of_exact}), BLEU-1 to 4 {one:.2} {two:.2} \
+         {three:.2} {four:.2}{of_bleu}, CIDEr-D {cider:.3}{of_cider}, loss {:.4}",
+        judged.loss
     );
     if judged.looking.looks > 0 {
-        let _ = write!(text, "\n{}", judged.looking);
+        let looked = intervals::looked(&judged.looking, intervals);
+        let _ = write!(text, "\n{looked}");
     }
     if judged.looking_at_boxes.looks > 0 {
-        let boxes = &judged.looking_at_boxes;
-        let [inside, pointing] = [boxes.inside(), boxes.pointing()].map(|share| 100.0 * share);
-        let _ = write!(
-            text,
-            "\nits box: weight inside {inside:.1} %, pointing {pointing:.1} %"
-        );
+        let looked = intervals::looked_at_boxes(&judged.looking_at_boxes, intervals);
+        let _ = write!(text, "\nits box: {looked}");
     }
     text
 }
 
-fn json(judged: &Judged, left_out: usize) -> Value {
+fn json(judged: &Judged, left_out: usize, intervals: &Intervals) -> Value {
     let looked = judged.looking.looks > 0;
     let boxed = judged.looking_at_boxes.looks > 0;
     json!({
@@ -189,5 +217,6 @@ fn json(judged: &Judged, left_out: usize) -> Value {
         "pointing": looked.then(|| judged.looking.pointing()),
         "inside_box": boxed.then(|| judged.looking_at_boxes.inside()),
         "pointing_box": boxed.then(|| judged.looking_at_boxes.pointing()),
+        "confidence_95": intervals.json(),
     })
 }

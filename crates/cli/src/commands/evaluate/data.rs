@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use regard_evaluate::{Gold, Link};
-use regard_train::{Registry, recipe::Split};
+use regard_train::recipe::Split;
 
-use super::{indexing, recipe_of, same_length};
+use super::{indexing, read_recipe, same_length};
 use crate::{
     arguments::{Evaluate, Part},
     failure::{CommandError, Failure},
@@ -78,8 +78,7 @@ impl Data {
     }
 
     fn of_recipe(model: &Path, part: Part) -> Result<Self, Failure> {
-        let path = recipe_of(model)?;
-        let recipe = Registry::default().load(&path, &[])?;
+        let (path, recipe) = read_recipe(model)?;
         let (split, name) = match part {
             Part::Valid => (Split::Valid, "validation"),
             Part::Test => (Split::Test, "test"),

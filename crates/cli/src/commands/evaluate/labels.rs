@@ -20,7 +20,10 @@ use regard_train::{
 use regard_view::label::visible;
 use serde_json::json;
 
-use super::{Scored, expect_no_search, expect_no_translation, expect_same, left_out, recipe_of};
+use super::{
+    Scored, expect_no_resampling, expect_no_search, expect_no_translation, expect_same, left_out,
+    read_recipe,
+};
 use crate::{
     arguments::{Evaluate, Named, Part},
     commands::reduced,
@@ -45,6 +48,7 @@ fn is_classifier(path: &Path) -> bool {
 pub fn run(options: &Evaluate) -> Result<(), Failure> {
     let why = "a classifier is scored by its accuracy on --labelled PATH or --split";
     expect_no_translation(options, why)?;
+    expect_no_resampling(options, why)?;
     expect_no_search(options, why)?;
     output::print(&print(&judge(options)?, options)?)
 }
@@ -61,6 +65,7 @@ pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
             columns: vec![("accuracy", format!("{share:.2} % ({low:.2} to {high:.2})"))],
             json: judged.json(),
             right: Some(judged.right),
+            comparisons: vec![],
         }
     });
     Ok(all.collect())
@@ -177,7 +182,11 @@ fn of_images(
 ) -> Result<Predictions, Failure> {
     let description = classifier.description();
     let labels = description.labels.clone();
-    let read = |path: &Path| read_images(path, true, Some(&labels));
+    let read = |path: &Path| -> Result<Dataset, Failure> {
+        let dataset = read_images(path, true, Some(&labels))?;
+        ranks::expect_same_images(path, &dataset)?;
+        Ok(dataset)
+    };
     let (dataset, broken): (Dataset, Broken) = match (&options.labelled, options.split) {
         (Some(path), _) => (read(path)?, Broken::Error),
         (None, part) => of_recipe(options, part, no_labelled, |recipe, split| {
@@ -238,12 +247,14 @@ fn of_images(
     })
 }
 
-/// What is known of an example before its image is opened: the file's name, or the pixels.
-fn known(example: &Example) -> &[u8] {
-    match &example.source {
+/// What is known of an example before its image is opened: its class, and the file's name or the pixels.
+fn known(example: &Example) -> Vec<u8> {
+    let known = match &example.source {
         Source::File(path) => path.file_name().unwrap_or_default().as_encoded_bytes(),
         Source::Pixels(image) => image.pixels(),
-    }
+    };
+    let class = example.label.map(usize::to_le_bytes).unwrap_or_default();
+    [known, &class].concat()
 }
 
 /// A classifier and its accuracy.
@@ -267,8 +278,7 @@ pub fn of_recipe<T>(
     missing: impl FnOnce(PathBuf, &'static str) -> CommandError,
     read: impl FnOnce(&Recipe, Split) -> Result<Option<T>, Failure>,
 ) -> Result<T, Failure> {
-    let path = recipe_of(&options.model[0].path)?;
-    let recipe = Registry::default().load(&path, &[])?;
+    let (path, recipe) = read_recipe(&options.model[0].path)?;
     let (split, name) = match part {
         Some(Part::Valid) => (Split::Valid, "validation"),
         _ => (Split::Test, "test"),

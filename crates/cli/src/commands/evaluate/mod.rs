@@ -6,6 +6,7 @@
 //! | [`systems`] | the translations to score: read, or made by a model |
 //! | [`report`] | all results, as text or JSON |
 //! | [`captions`] | captioners, scored by their captions and by where they looked |
+//! | [`intervals`] | intervals of scores of images, and comparisons by them |
 //! | [`labels`] | classifiers of sentences, scored by their accuracy |
 //! | [`objects`] | detectors, scored by their average precision |
 //! | [`questions`] | models that answer questions about images |
@@ -14,6 +15,7 @@
 
 mod captions;
 mod data;
+mod intervals;
 mod labels;
 mod lengths;
 mod objects;
@@ -41,9 +43,10 @@ use crate::{
     input, output, ranks,
 };
 use data::Data;
+use intervals::Unit;
 pub use lengths::{chart as length_chart, draw as draw_lengths};
-pub use report::Report;
-use report::{Comparison, Judged};
+use report::Judged;
+pub use report::{Comparison, Report};
 use systems::System;
 
 /// Scores the systems that the options name.
@@ -121,6 +124,8 @@ pub struct Scored {
     pub json: Value,
     /// Which examples it got right, where each is right or wrong.
     pub right: Option<Vec<bool>>,
+    /// Scores of its images compared with those of the first model.
+    pub comparisons: Vec<Comparison>,
 }
 
 /// The scores of models that do not translate, in the order of the options.
@@ -167,9 +172,9 @@ fn data_paths(options: &Evaluate) -> Vec<PathBuf> {
     let mut paths = with_labels(options.labelled.iter().cloned().collect());
     if options.split.is_some() {
         for named in &options.model {
-            let recipe = recipe_of(&named.path).ok();
-            let recipe = recipe.and_then(|path| Registry::default().load(path, &[]).ok());
-            paths.extend(recipe.iter().flat_map(recipe_data));
+            if let Ok((_, recipe)) = read_recipe(&named.path) {
+                paths.extend(recipe_data(&recipe));
+            }
         }
     }
     paths
@@ -222,11 +227,20 @@ fn expect_no_translation(options: &Evaluate, why: &str) -> Result<(), Failure> {
         ("--metric", options.metric[..] != [MetricName::Bleu]),
         ("--lowercase", options.lowercase),
     ];
-    let given = given.into_iter().chain(of_bleu(options));
-    match first_given(given.chain(of_resampling(options))) {
+    match first_given(given.into_iter().chain(of_bleu(options))) {
         None => Ok(()),
         Some(option) => Err(Failure::Usage(format!(
             "{option} is for scores of translations; {why}: leave it out"
+        ))),
+    }
+}
+
+/// Refuses options of a bootstrap where there is none; `why` says so.
+fn expect_no_resampling(options: &Evaluate, why: &str) -> Result<(), Failure> {
+    match first_given(of_resampling(options)) {
+        None => Ok(()),
+        Some(option) => Err(Failure::Usage(format!(
+            "{option} says how a bootstrap draws; {why}: leave it out"
         ))),
     }
 }
@@ -271,18 +285,30 @@ fn first_given(all: impl IntoIterator<Item = Given>) -> Option<&'static str> {
     given.next().map(|(option, _)| option)
 }
 
-/// The recipe in the run folder that a model is, or lies in.
+/// The recipe in the run folder that a model is, or lies in; `None` for a model's file without one beside it.
 ///
 /// # Errors
 /// A model that is not there.
-fn recipe_of(model: &Path) -> Result<PathBuf, Failure> {
+fn recipe_of(model: &Path) -> Result<Option<PathBuf>, Failure> {
     let file = model_file::locate(model)?;
     let there = file.metadata().map_err(|source| CommandError::Read {
         name: file.display().to_string(),
         source,
     });
     there?;
-    Ok(file.with_file_name("recipe.toml"))
+    Ok(Some(file.with_file_name("recipe.toml")).filter(|recipe| recipe.is_file()))
+}
+
+/// The recipe that names the data by which a model is judged, and its file.
+///
+/// # Errors
+/// A model that is not there or has no recipe beside it, a recipe that is wrong.
+fn read_recipe(model: &Path) -> Result<(PathBuf, Recipe), Failure> {
+    let path = recipe_of(model)?.ok_or_else(|| CommandError::NoRecipe {
+        model: model.to_owned(),
+    })?;
+    let recipe = Registry::default().load(&path, &[])?;
+    Ok((path, recipe))
 }
 
 /// Checks that all ranks have the same model at `path`, if it is no embedded one, the same `inputs` and options, and the same settings of a
@@ -294,7 +320,7 @@ fn expect_same<T: AsRef<[u8]>>(
     search: Option<&Settings>,
 ) -> Result<(), Failure> {
     let recipe = match (path, options.split) {
-        (Some(path), Some(_)) => Some(recipe_of(path)?).filter(|recipe| recipe.is_file()),
+        (Some(path), Some(_)) => recipe_of(path)?,
         _ => None,
     };
     let files = path.map(Path::to_owned).into_iter().chain(recipe);
@@ -347,6 +373,7 @@ fn check(options: &Evaluate) -> Result<(), Failure> {
         }
         let why = "--alignments FILE is scored by its error rate";
         expect_no_translation(options, why)?;
+        expect_no_resampling(options, why)?;
         return expect_no_search(options, why);
     }
     let files = !options.hypotheses.is_empty();
@@ -442,6 +469,14 @@ fn metrics(options: &Evaluate) -> Vec<Box<dyn Metric>> {
     options.metric.iter().map(metric).collect()
 }
 
+/// The bootstrap that the options describe.
+fn bootstrap(options: &Evaluate) -> Bootstrap {
+    Bootstrap {
+        resamples: options.resamples,
+        seed: options.seed,
+    }
+}
+
 /// Scores `systems`; the first is compared with the rest and with `others`, if that is asked for.
 fn score(
     options: &Evaluate,
@@ -450,10 +485,7 @@ fn score(
     others: &[System],
 ) -> Result<Report, Failure> {
     let metrics = metrics(options);
-    let bootstrap = Bootstrap {
-        resamples: options.resamples,
-        seed: options.seed,
-    };
+    let bootstrap = bootstrap(options);
     let intervals = options.confidence.then_some(bootstrap);
     let mut report = Report::new(
         systems
@@ -478,7 +510,8 @@ fn score(
             let mut compare = |system: &str, counts_of: &SegmentCounts| -> Result<(), Failure> {
                 report.comparisons.push(Comparison {
                     metric: metric.name(),
-                    signature: signature.with_bootstrap(options.resamples, options.seed),
+                    signature: Some(signature.with_bootstrap(options.resamples, options.seed)),
+                    unit: Unit::plain(usize::from(options.digits)),
                     baseline: systems[0].name.clone(),
                     system: system.to_owned(),
                     result: bootstrap.paired(metric, &counts[0], counts_of)?,

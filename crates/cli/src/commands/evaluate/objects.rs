@@ -14,7 +14,9 @@ use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use super::{
-    Scored, expect_no_search, expect_no_translation, expect_same, left_out, recipe_of, write_lines,
+    Scored, expect_no_search, expect_no_translation, expect_same,
+    intervals::{self, Intervals, OfImages, Unit, of_images},
+    left_out, read_recipe, write_lines,
 };
 use crate::{
     arguments::{Evaluate, Part},
@@ -59,28 +61,29 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// # Errors
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
-    let judged = judge_all(options)?.into_iter();
-    let all = judged.map(|one| {
-        let said = |score: f64| match one.nothing_to_find() {
-            true => NOTHING.to_owned(),
-            false => format!("{score:.3}"),
-        };
-        let precision = &one.judged.precision;
-        let mut columns = vec![
-            ("AP", said(precision.ap)),
-            ("AP50", said(precision.ap50)),
-            ("AP75", said(precision.ap75)),
-        ];
-        let iou = one.judged.mean_iou;
-        columns.extend(iou.map(|iou| ("mean IoU", format!("{iou:.3}"))));
-        Scored {
-            columns,
-            json: one.json(),
+    let judged = judge_all(options)?;
+    let scores: Vec<Vec<OfImages<'_>>> = judged.iter().map(OfDetector::scores).collect();
+    let all = judged.iter().zip(&scores).enumerate();
+    let all = all.map(|(place, (one, own))| {
+        let intervals = Intervals::of(own, options)?;
+        Ok(Scored {
+            columns: match one.nothing_to_find() {
+                true => [AP, AP50, AP75]
+                    .map(|name| (name, NOTHING.to_owned()))
+                    .to_vec(),
+                false => intervals.columns(own),
+            },
+            json: one.json(&intervals),
             right: None,
-        }
+            comparisons: intervals::compared(place, &scores[0], own, options)?,
+        })
     });
-    Ok(all.collect())
+    all.collect()
 }
+
+const AP: &str = "AP";
+const AP50: &str = "AP50";
+const AP75: &str = "AP75";
 
 /// What is said in place of an average precision of images without objects.
 const NOTHING: &str = "nothing to find";
@@ -105,13 +108,13 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
         let all = options.model.iter().map(|named| {
             let registry = Registry::default();
             let detector = registry.detector(&named.path, device)?;
-            let recipe = recipe_of(&named.path)?;
-            let name = recipe.display().to_string();
-            let recipe = registry.load(&recipe, &[])?;
+            let (path, recipe) = read_recipe(&named.path)?;
+            ranks::expect_same_part(&recipe.data, split)?;
             let samples = Samples::part(&recipe, split, detector.description())?;
             let Some((samples, filtered)) = samples else {
                 return Err(Failure::Usage(format!(
-                    "--split: the recipe {name} names no such images; set data.objects.test and test_objects in it"
+                    "--split: the recipe {} names no such images; set data.objects.test and test_objects in it",
+                    path.display()
                 )));
             };
             let count = [samples.len().to_string()];
@@ -133,11 +136,11 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
 fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
         let all = judged.iter().map(|one| {
-            let mut found = one.json();
+            let mut found = one.json(&Intervals::of(&one.scores(), options)?);
             found["name"] = json!(one.name);
-            found
+            Ok(found)
         });
-        let all = json!({ "detectors": all.collect::<Value>() });
+        let all = json!({ "detectors": all.collect::<Result<Value, Failure>>()? });
         return Ok(serde_json::to_string_pretty(&all)? + "\n");
     }
     let digits = usize::from(options.digits).max(3);
@@ -154,7 +157,7 @@ fn print(judged: &[OfDetector], options: &Evaluate) -> Result<String, Failure> {
         if options.model.len() > 1 {
             let _ = write!(text, "{}: ", one.name);
         }
-        text.push_str(&one.words(digits));
+        text.push_str(&one.words(digits, &Intervals::of(&one.scores(), options)?));
     }
     Ok(text)
 }
@@ -165,21 +168,43 @@ impl OfDetector {
         self.judged.precision.classes.iter().all(Option::is_none)
     }
 
-    fn words(&self, digits: usize) -> String {
+    /// The scores that have an interval.
+    fn scores(&self) -> Vec<OfImages<'_>> {
+        let (judged, unit) = (&self.judged, Unit::plain(3));
+        let matches = &judged.matches;
+        let mut scores = vec![
+            of_images("average_precision", Some(AP), unit, matches.ap()),
+            of_images("average_precision_50", Some(AP50), unit, matches.ap50()),
+            of_images("average_precision_75", Some(AP75), unit, matches.ap75()),
+        ];
+        if let Some(overlaps) = judged.overlaps.clone() {
+            scores.push(of_images("mean_iou", Some("mean IoU"), unit, overlaps));
+        }
+        scores
+    }
+
+    fn words(&self, digits: usize, intervals: &Intervals) -> String {
         let precision = &self.judged.precision;
         let (images, left_out) = (self.images, left_out(self.left_out));
         let mut text = format!("boxes of {images} images{left_out}: ");
+        let within = |key: &str| intervals.words(key, digits, [" (", ")"]);
         // Writing to a string cannot fail.
         let _ = match self.nothing_to_find() {
             true => writeln!(text, "{NOTHING}"),
             false => writeln!(
                 text,
-                "AP {:.digits$}, AP50 {:.digits$}, AP75 {:.digits$}",
-                precision.ap, precision.ap50, precision.ap75
+                "AP {:.digits$}{}, AP50 {:.digits$}{}, AP75 {:.digits$}{}",
+                precision.ap,
+                within("average_precision"),
+                precision.ap50,
+                within("average_precision_50"),
+                precision.ap75,
+                within("average_precision_75"),
             ),
         };
         if let Some(iou) = self.judged.mean_iou {
-            let _ = writeln!(text, "  mean IoU of masks {iou:.digits$}");
+            let within = within("mean_iou");
+            let _ = writeln!(text, "  mean IoU of masks {iou:.digits$}{within}");
         }
         for (label, precision) in self.labels.iter().zip(&precision.classes) {
             if let Some(precision) = precision {
@@ -189,7 +214,7 @@ impl OfDetector {
         text
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, intervals: &Intervals) -> Value {
         let precision = &self.judged.precision;
         let there = |score: f64| (!self.nothing_to_find()).then_some(score);
         let labels = output::keys(self.labels.iter().map(String::as_str));
@@ -204,6 +229,7 @@ impl OfDetector {
             "average_precision_75": there(precision.ap75),
             "classes": classes.collect::<serde_json::Map<String, Value>>(),
             "mean_iou": self.judged.mean_iou,
+            "confidence_95": intervals.json(),
         })
     }
 }

@@ -3,19 +3,22 @@
 use std::fmt::Write as _;
 
 use burn::tensor::Device;
+use regard_evaluate::Looking;
 use regard_train::{
     Registry,
     tasks::{
         VisualQuestions,
-        questions::{AnswerScores, Asked, Scores},
+        questions::{Asked, Judged, Scores},
     },
 };
 use regard_view::label::visible;
 use serde_json::{Value, json};
 
 use super::{
-    Scored, expect_no_search, expect_no_translation, expect_same, labels::of_recipe, left_out,
-    write_lines,
+    Scored, expect_no_search, expect_no_translation, expect_same,
+    intervals::{self, Intervals, OfImages, Unit, of_images},
+    labels::of_recipe,
+    left_out, write_lines,
 };
 use crate::{
     arguments::{Evaluate, Named},
@@ -58,27 +61,58 @@ pub fn run(options: &Evaluate) -> Result<(), Failure> {
 /// Files that are wrong.
 pub fn scores(options: &Evaluate) -> Result<Vec<Scored>, Failure> {
     let judged = options.compute.run(None, |device| judge(options, device))?;
-    let all = judged.iter().map(|(named, scores, left_out)| {
-        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-        let mut columns = vec![("accuracy", percent(scores.all.accuracy()))];
-        if scores.all.looking.looks > 0 {
-            columns.push(("pointing", percent(scores.all.looking.pointing())));
-        }
-        Scored {
-            columns,
-            json: of_json(named, scores, *left_out),
+    let scores: Vec<Vec<OfImages<'_>>> = judged.iter().map(|one| of_all(&one.judged)).collect();
+    let all = judged.iter().zip(&scores).enumerate();
+    let all = all.map(|(place, (one, own))| {
+        Ok(Scored {
+            columns: Intervals::of(own, options)?.columns(own),
+            json: one.json(options)?,
             right: None,
-        }
+            comparisons: intervals::compared(place, &scores[0], own, options)?,
+        })
     });
-    Ok(all.collect())
+    all.collect()
 }
 
-/// A model, how good its answers are, and how many images were left out.
-type Judged<'a> = (&'a Named, AnswerScores, usize);
+/// A model, and how good its answers are.
+struct OfModel<'a> {
+    named: &'a Named,
+    judged: Judged,
+    /// How many images were left out.
+    left_out: usize,
+}
 
-fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a>>, Failure> {
+/// The scores of all questions that have an interval.
+fn of_all(judged: &Judged) -> Vec<OfImages<'static>> {
+    let images: Vec<Scores> = judged.images.iter().map(|image| image.all).collect();
+    of_scores(&images)
+}
+
+/// The same of the questions of a kind.
+fn of_kind(judged: &Judged, kind: &str) -> Vec<OfImages<'static>> {
+    let images = judged.images.iter();
+    let images = images.map(|image| image.kinds.get(kind).copied().unwrap_or_default());
+    of_scores(&images.collect::<Vec<Scores>>())
+}
+
+fn of_scores(images: &[Scores]) -> Vec<OfImages<'static>> {
+    let looks = images.iter().map(|of| [of.looking, of.looking_at_boxes]);
+    let looks: Vec<[Looking; 2]> = looks.collect();
+    let accuracy = Scores::accuracy_of(images);
+    let mut scores = vec![of_images(
+        "accuracy",
+        Some("accuracy"),
+        Unit::PERCENT,
+        accuracy,
+    )];
+    scores.extend(intervals::looks(&looks));
+    scores
+}
+
+fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<OfModel<'a>>, Failure> {
     let missing = |recipe, part| CommandError::NoQuestions { recipe, part };
     let (asked, left_out) = of_recipe(options, options.split, missing, |recipe, split| {
+        ranks::expect_same_part(&recipe.data, split)?;
         Ok(Asked::read(recipe, split)?)
     })?;
     let mut all = vec![];
@@ -96,66 +130,88 @@ fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<Judged<'a>>, 
         if let Some(path) = options.output.get(index) {
             write_lines(path, &judged.lines)?;
         }
-        all.push((named, judged.scores, left_out));
+        all.push(OfModel {
+            named,
+            judged,
+            left_out,
+        });
     }
     Ok(all)
 }
 
-fn print(judged: &[Judged<'_>], options: &Evaluate) -> Result<String, Failure> {
+fn print(judged: &[OfModel<'_>], options: &Evaluate) -> Result<String, Failure> {
     if options.json {
-        let all = judged.iter();
-        let all = all.map(|(named, scores, left_out)| of_json(named, scores, *left_out));
-        let all: Vec<_> = all.collect();
+        let all = judged.iter().map(|one| one.json(options));
+        let all = all.collect::<Result<Value, Failure>>()?;
         return Ok(serde_json::to_string_pretty(&json!({ "question_answerers": all }))? + "\n");
     }
     let width = usize::from(options.digits);
-    let text = judged.iter().map(|(named, scores, left_out)| {
-        let share = 100.0 * scores.all.accuracy();
-        match (options.score_only, judged.len()) {
+    let text = judged.iter().map(|one| {
+        let share = 100.0 * one.judged.scores.all.accuracy();
+        Ok(match (options.score_only, judged.len()) {
             (true, _) => format!("{share:.width$}\n"),
-            (false, 1) => of_text(scores, *left_out),
-            (false, _) => format!("{}: {}", named.name, of_text(scores, *left_out)),
-        }
+            (false, 1) => one.text(options)?,
+            (false, _) => format!("{}: {}", one.named.name, one.text(options)?),
+        })
     });
-    Ok(text.collect())
+    text.collect()
 }
 
-fn of_text(AnswerScores { all, kinds }: &AnswerScores, count: usize) -> String {
-    let (accuracy, questions) = (100.0 * all.accuracy(), all.questions);
-    let left_out = left_out(count);
-    let mut text = format!("accuracy {accuracy:.2} % of {questions} questions{left_out}\n");
-    let boxes = |scores: &Scores| {
-        let boxes = &scores.looking_at_boxes;
-        let [inside, pointing] = [boxes.inside(), boxes.pointing()].map(|share| 100.0 * share);
-        format!("weight inside {inside:.1} %, pointing {pointing:.1} %")
-    };
-    // Writing to a string cannot fail.
-    for (kind, scores) in kinds {
-        let (accuracy, questions) = (100.0 * scores.accuracy(), scores.questions);
-        let kind = visible(kind);
-        let _ = write!(text, "  {kind}: {accuracy:.2} % of {questions}");
-        let _ = match scores.looking_at_boxes.looks {
-            0 => writeln!(text),
-            _ => writeln!(text, "; the object's box: {}", boxes(scores)),
-        };
+impl OfModel<'_> {
+    fn text(&self, options: &Evaluate) -> Result<String, Failure> {
+        let scores = &self.judged.scores;
+        let all = Intervals::of(&of_all(&self.judged), options)?;
+        let left_out = left_out(self.left_out);
+        let mut text = format!(
+            "accuracy {} questions{left_out}\n",
+            accuracy(&scores.all, &all)
+        );
+        // Writing to a string cannot fail.
+        for (kind, scores) in &scores.kinds {
+            let own = Intervals::of(&of_kind(&self.judged, kind), options)?;
+            let _ = write!(text, "  {}: {}", visible(kind), accuracy(scores, &own));
+            let boxes = &scores.looking_at_boxes;
+            let _ = match boxes.looks {
+                0 => writeln!(text),
+                _ => {
+                    let looked = intervals::looked_at_boxes(boxes, &own);
+                    writeln!(text, "; the object's box: {looked}")
+                }
+            };
+        }
+        if scores.all.looking.looks > 0 {
+            let looked = intervals::looked(&scores.all.looking, &all);
+            let _ = writeln!(text, "  the last look: {looked}");
+            let looked = intervals::looked_at_boxes(&scores.all.looking_at_boxes, &all);
+            let _ = writeln!(text, "  its box: {looked}");
+        }
+        Ok(text)
     }
-    if all.looking.looks > 0 {
-        let _ = writeln!(text, "  the last look: {}", all.looking);
-        let _ = writeln!(text, "  its box: {}", boxes(all));
+
+    fn json(&self, options: &Evaluate) -> Result<Value, Failure> {
+        let scores = &self.judged.scores;
+        let kinds = scores.kinds.iter().map(|(kind, scores)| {
+            let own = Intervals::of(&of_kind(&self.judged, kind), options)?;
+            Ok((kind.clone(), keys(scores, &own)))
+        });
+        let kinds = kinds.collect::<Result<serde_json::Map<String, Value>, Failure>>()?;
+        let all = Intervals::of(&of_all(&self.judged), options)?;
+        let mut found = keys(&scores.all, &all);
+        found["name"] = json!(self.named.name);
+        found["left_out"] = json!(self.left_out);
+        found["kinds"] = Value::Object(kinds);
+        Ok(found)
     }
-    text
 }
 
-fn of_json(named: &Named, AnswerScores { all, kinds }: &AnswerScores, left_out: usize) -> Value {
-    let kinds = kinds.iter().map(|(kind, of)| (kind.clone(), keys(of)));
-    let mut found = keys(all);
-    found["name"] = json!(named.name);
-    found["left_out"] = json!(left_out);
-    found["kinds"] = Value::Object(kinds.collect());
-    found
+/// "95.20 % (95 % interval 94.10 to 96.30) of 800".
+fn accuracy(scores: &Scores, intervals: &Intervals) -> String {
+    let (accuracy, questions) = (100.0 * scores.accuracy(), scores.questions);
+    let interval = intervals.words("accuracy", 2, [" (", ")"]);
+    format!("{accuracy:.2} %{interval} of {questions}")
 }
 
-fn keys(scores: &Scores) -> Value {
+fn keys(scores: &Scores, intervals: &Intervals) -> Value {
     let (looking, boxes) = (&scores.looking, &scores.looking_at_boxes);
     json!({
         "accuracy": scores.accuracy(),
@@ -167,5 +223,6 @@ fn keys(scores: &Scores) -> Value {
             "pointing_box": boxes.pointing(),
             "inside_box": boxes.inside(),
         })),
+        "confidence_95": intervals.json(),
     })
 }

@@ -7,7 +7,7 @@ use regard_evaluate::{
 };
 use serde_json::{Value, json};
 
-use super::{data::Data, systems::System};
+use super::{data::Data, intervals::Unit, systems::System};
 use crate::{arguments::Evaluate, failure::Failure};
 
 /// The fewest decimals of an alignment error rate, which is between 0 and 1.
@@ -31,8 +31,10 @@ pub struct Judged {
 pub struct Comparison {
     /// The metric.
     pub metric: String,
-    /// Its settings.
-    pub signature: Signature,
+    /// Its settings, if it has some.
+    pub signature: Option<Signature>,
+    /// How its scores are printed.
+    pub unit: Unit,
     /// The first system.
     pub baseline: String,
     /// The system that is compared with it.
@@ -120,27 +122,36 @@ impl Judged {
 
 impl Comparison {
     /// The two scores, the interval of their difference, and the verdict, as a line.
-    pub fn text(&self, width: usize) -> String {
+    pub fn text(&self) -> String {
         let Self {
             metric,
             signature,
+            unit,
             baseline,
             system,
             result,
         } = self;
+        let Unit {
+            factor,
+            decimals,
+            sign,
+        } = *unit;
+        let settings = match signature {
+            Some(signature) => format!("|{signature}"),
+            None => ":".to_owned(),
+        };
         let interval = &result.difference_confidence;
+        let difference = [result.difference(), interval.lower, interval.upper];
+        let [difference, low, high] = difference.map(|points| factor * points);
+        let [first, second] = [result.baseline, result.system].map(|score| factor * score);
         let verdict = match result.is_significant() {
             true => "significant",
             false => "not significant",
         };
         format!(
-            "{metric}|{signature} {baseline} = {:.width$}, {system} = {:.width$}, difference {:+.width$} \
-             (95 % {:+.width$} to {:+.width$}), p = {:.4}: {verdict}; {system} is higher in {:.1} % of resamples\n",
-            result.baseline,
-            result.system,
-            result.difference(),
-            interval.lower,
-            interval.upper,
+            "{metric}{settings} {baseline} = {first:.decimals$}{sign}, {system} = {second:.decimals$}{sign}, difference \
+             {difference:+.decimals$} (95 % {low:+.decimals$} to {high:+.decimals$}), p = {:.4}: {verdict}; {system} is higher in \
+             {:.1} % of resamples\n",
             result.p_value,
             100.0 * result.wins,
         )
@@ -195,7 +206,7 @@ impl Report {
         }
         self.comparisons
             .iter()
-            .for_each(|comparison| text.push_str(&comparison.text(width)));
+            .for_each(|comparison| text.push_str(&comparison.text()));
         for table in &self.by_length {
             // Writing to a string cannot fail.
             let _ = write!(text, "\n{table}");

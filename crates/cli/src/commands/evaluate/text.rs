@@ -11,7 +11,7 @@ use regard_view::{
 };
 use serde_json::{Value, json};
 
-use super::{expect_no_search, expect_no_translation};
+use super::{expect_no_resampling, expect_no_search, expect_no_translation};
 use crate::{
     arguments::{Evaluate, OfText},
     commands::pretrained,
@@ -39,6 +39,7 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
     };
     let why = "a language model is scored by its perplexity";
     expect_no_translation(options, why)?;
+    expect_no_resampling(options, why)?;
     expect_no_search(options, why)?;
     if options.lengths.grouped() {
         return usage(
@@ -48,10 +49,10 @@ pub fn run(options: &Evaluate, path: &Path) -> Result<(), Failure> {
     if options.lengths.drawing.any() && options.language.free_running.is_none() {
         return usage("a picture shows loss and accuracy by position; give --free-running too");
     }
-    options.compute.run(None, |_| {
+    options.compute.run(None, |device| {
         let opened = pretrained::find(&named.path.to_string_lossy(), options.quiet)?;
         let storage = options.language.stored.storage();
-        let model = pretrained::model(&opened, storage, options.quiet)?;
+        let model = pretrained::model_on(device, &opened, storage, options.quiet)?;
         let model = opened.causal(&model)?;
         let text = input::text(path)?;
         if text.trim().is_empty() {

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{ROLES, Roles, content};
+use super::{ROLES, Roles, Side, content};
 use crate::pretrained::{error::PretrainedError, json::settings};
 
 type Object = Map<String, Value>;
@@ -42,6 +42,34 @@ const STEPS: [Step; 3] = [
         &[("add_prefix_space", "add_prefix_space")],
     ),
 ];
+
+/// Where a text is cut: what `tokenizer_config.json` says, or else the file of the library `tokenizers`.
+pub(super) fn truncation_side(
+    folder: &Path,
+    config: &Map<String, Value>,
+    document: &Value,
+) -> Result<Side, PretrainedError> {
+    let of_config = ("tokenizer_config.json", "truncation_side");
+    let of_document = ("tokenizer.json", "truncation.direction");
+    let said = [
+        (of_config, config.get("truncation_side")),
+        (of_document, document.pointer("/truncation/direction")),
+    ];
+    for ((file, key), said) in said {
+        let Some(said) = said.filter(|said| !said.is_null()) else {
+            continue;
+        };
+        return match said.as_str().map(str::to_lowercase).as_deref() {
+            Some("left") => Ok(Side::Left),
+            Some("right") => Ok(Side::Right),
+            _ => Err(PretrainedError::malformed(
+                &folder.join(file),
+                format!("{key} is {said}; expected \"left\" or \"right\""),
+            )),
+        };
+    }
+    Ok(Side::Right)
+}
 
 /// An entry of a document's `added_tokens`.
 pub(super) fn entry(id: &Value, token: &Value, special: bool) -> Value {

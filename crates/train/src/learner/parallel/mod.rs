@@ -11,7 +11,7 @@
 //! on all, bit by bit, and are never sent.
 //!
 //! Running moments of batch norm are no weights. Each rank normalises by the moments of its own rows, as is usual, and the running
-//! moments are the mean of the ranks', by rows.
+//! moments are the mean of the ranks', by rows. Those of a frozen batch norm do not move.
 //!
 //! The sums begin while the backward pass still runs: a thread beside it takes the weights in buckets, and sums a bucket as soon as its
 //! gradients are complete ([`EarlyGradients`]). The first update takes the weights from the last to the first, the others in the
@@ -30,7 +30,7 @@ use std::{
 };
 
 use burn::{
-    module::{Module, ModuleMapper, ModuleVisitor, Param},
+    module::{Flag, Module, ModuleMapper, ModuleVisitor, Param},
     tensor::{Device, Gradients, Shape, Tensor, TensorData},
 };
 use regard_nn::{bridge::EarlyGradients, devices::is_card};
@@ -475,7 +475,7 @@ pub(super) fn join_moments<M: Module>(
     }
     let mut moments = Moments {
         share: rows as f32 / joined.rows as f32,
-        name: vec![],
+        place: Place::default(),
         numbers: vec![],
     };
     module.visit(&mut moments);
@@ -486,37 +486,67 @@ pub(super) fn join_moments<M: Module>(
     ranks.sum(&mut numbers)?;
     Ok(module.map(&mut Means {
         numbers: numbers.into_iter(),
-        name: vec![],
+        place: Place::default(),
     }))
 }
 
-/// Whether the last part of a name is that of a running moment of batch norm.
-fn is_moment(name: &[String]) -> bool {
-    matches!(
-        name.last().map(String::as_str),
-        Some("running_mean" | "running_var")
-    )
+/// Where one is in a module.
+#[derive(Default)]
+struct Place {
+    name: Vec<String>,
+    /// The last batch norm that is frozen.
+    frozen: Option<Vec<String>>,
+}
+
+impl Place {
+    fn enter(&mut self, name: &str) {
+        self.name.push(name.to_owned());
+    }
+
+    fn exit(&mut self) {
+        self.name.pop();
+    }
+
+    /// A batch norm says whether it is trained before its moments come.
+    fn meet(&mut self, flag: &Param<Flag>) {
+        if let (false, [module @ .., _]) = (flag.is_enabled(), &self.name[..]) {
+            self.frozen = Some(module.to_vec());
+        }
+    }
+
+    /// Whether this is a running moment that training moves.
+    fn is_moment(&self) -> bool {
+        let [module @ .., last] = &self.name[..] else {
+            return false;
+        };
+        matches!(last.as_str(), "running_mean" | "running_var")
+            && self.frozen.as_deref() != Some(module)
+    }
 }
 
 /// Collects running moments, times this rank's share of the rows.
 struct Moments {
     share: f32,
-    name: Vec<String>,
+    place: Place,
     numbers: Vec<f32>,
 }
 
 impl ModuleVisitor for Moments {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.name.push(name.to_owned());
+        self.place.enter(name);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.name.pop();
+        self.place.exit();
+    }
+
+    fn visit_flag(&mut self, flag: &Param<Flag>) {
+        self.place.meet(flag);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
-        if is_moment(&self.name) && !tensor.is_require_grad() {
+        if self.place.is_moment() && !tensor.is_require_grad() {
             let values = tensor.into_data();
             let shares = slice(&values).iter().map(|value| value * self.share);
             self.numbers.extend(shares);
@@ -527,20 +557,25 @@ impl ModuleVisitor for Moments {
 /// Replaces running moments.
 struct Means {
     numbers: std::vec::IntoIter<f32>,
-    name: Vec<String>,
+    place: Place,
 }
 
 impl ModuleMapper for Means {
     fn enter_module(&mut self, name: &str, _: &str) {
-        self.name.push(name.to_owned());
+        self.place.enter(name);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
-        self.name.pop();
+        self.place.exit();
+    }
+
+    fn map_flag(&mut self, flag: Param<Flag>) -> Param<Flag> {
+        self.place.meet(&flag);
+        flag
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        if !is_moment(&self.name) || param.val().is_require_grad() {
+        if !self.place.is_moment() || param.val().is_require_grad() {
             return param;
         }
         param.map(|tensor| {

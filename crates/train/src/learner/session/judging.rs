@@ -12,7 +12,7 @@ use super::{
         checkpoint::Best,
         events::{Event, ValidationMetrics},
     },
-    Session, recent,
+    Session, perplexity, recent,
 };
 use crate::{
     corpus::CorpusError,
@@ -136,7 +136,7 @@ impl<T: Task> Session<'_, T> {
             step: self.progress.step,
             epoch: epoch + within,
             loss: verdict.loss,
-            perplexity: verdict.loss.exp(),
+            perplexity: perplexity::<T>(verdict.loss),
             quality: verdict.quality.clone(),
             attention,
             improved,

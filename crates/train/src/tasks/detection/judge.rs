@@ -2,7 +2,8 @@
 
 use burn::tensor::Device;
 use regard_evaluate::{
-    AveragePrecision, DetectedImage, FoundObject, TrueObject, box_iou, mask_iou, mean_iou,
+    AveragePrecision, DetectedImage, FoundObject, Matches, Ratio, Resampled, TrueObject, box_iou,
+    mask_iou, mean_iou_of,
 };
 use regard_images::Mask;
 use regard_models::{
@@ -46,8 +47,12 @@ pub struct Judged {
     pub loss: f64,
     /// Of the boxes.
     pub precision: AveragePrecision,
+    /// What the precision of any choice of the images follows from.
+    pub matches: Matches,
     /// Of the masks of objects with a score of at least .5, of a model with masks.
     pub mean_iou: Option<f64>,
+    /// The same of any choice of the images.
+    pub overlaps: Option<Ratio>,
     /// What was found in each image, in words.
     pub lines: Vec<String>,
 }
@@ -67,7 +72,7 @@ pub fn judge(
     let rows: Vec<usize> = (0..samples.len()).collect();
     let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
     let judged = ranks.spread(&batches, |_, own| {
-        let judge = |rows: &&[usize]| judge_batch(model, description, &samples.all(rows), device);
+        let judge = |rows: &&[usize]| judge_batch(model, description, &samples.all(rows)?, device);
         own.iter()
             .map(judge)
             .collect::<Result<Vec<_>, TrainError>>()
@@ -80,13 +85,15 @@ pub fn judge(
         by_masks.extend(batch.by_masks);
         lines.extend(batch.lines);
     }
+    let matches = Matches::new(&by_boxes, description.labels.len());
+    let masks = model.has_masks();
+    let overlaps = masks.then(|| mean_iou_of(&by_masks, f64::from(SURE)));
     Ok(Judged {
         loss: sum / samples.len().max(1) as f64,
-        precision: AveragePrecision::of(&by_boxes, description.labels.len()),
-        mean_iou: match model.has_masks() {
-            true => mean_iou(&by_masks, f64::from(SURE)),
-            false => None,
-        },
+        precision: matches.precision(),
+        matches,
+        mean_iou: overlaps.as_ref().and_then(|overlaps| overlaps.all()),
+        overlaps,
         lines,
     })
 }

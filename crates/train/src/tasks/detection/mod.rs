@@ -189,14 +189,14 @@ impl Task for Detection {
                     None => [objects.size; 2],
                 };
                 let all = decoded(dataset, objects, Split::Train, size, &mut filtered)?;
-                let description = match former {
-                    Some(former) => former,
-                    None => {
-                        let images = all.iter().map(|sample| &sample.image);
-                        described(labels, size, Normalize::of(images)?)
+                let description = match (former, &all) {
+                    (Some(former), _) => former,
+                    (None, Samples::Images { images, .. }) => {
+                        described(labels, size, images.normalize(usize::MAX)?)
                     }
+                    (None, Samples::Scenes(_)) => return Err(TrainError::NoData),
                 };
-                (Samples::Images(all), description, objects.flip)
+                (all, description, objects.flip)
             }
             (None, None) => return Err(TrainError::NoData),
         };
@@ -207,7 +207,7 @@ impl Task for Detection {
                 filtered.broken += read.broken;
                 validation
             }
-            None => Samples::Images(vec![]),
+            None => Samples::none(),
         };
         let data = Data {
             batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
@@ -248,11 +248,11 @@ impl Task for Detection {
         })
     }
 
-    fn fingerprint(&self, data: &Data) -> u64 {
+    fn fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         samples_fingerprint(&data.train)
     }
 
-    fn validation_fingerprint(&self, data: &Data) -> u64 {
+    fn validation_fingerprint(&self, data: &Data) -> Result<u64, TrainError> {
         samples_fingerprint(&data.validation)
     }
 
@@ -266,21 +266,33 @@ impl Task for Detection {
         }
     }
 
-    fn loss(&self, data: &Data, model: &AnyDetector, update: &Update<'_>) -> BatchLoss {
+    fn ahead(&self, data: &Data, rows: &[usize]) -> Result<(), TrainError> {
+        match &data.train {
+            Samples::Scenes(_) => Ok(()),
+            Samples::Images { images, .. } => Ok(images.ahead(rows)?),
+        }
+    }
+
+    fn loss(
+        &self,
+        data: &Data,
+        model: &AnyDetector,
+        update: &Update<'_>,
+    ) -> Result<BatchLoss, TrainError> {
         let mut random = Random::new(&[update.recipe.training.seed, update.step]);
         let mut noise = update.noise(random.next_u64());
         let seed = random.next_u64();
-        let (device, rows) = (update.training, update.rows);
-        let made = |place: usize| {
-            let sample = data.train.get(rows[place]);
+        let device = update.training;
+        let made = |(place, sample): (usize, Sample)| {
             let mut random = images::Random::new(seed, place as u64);
             match random.chance(data.flip) {
                 true => sample.flipped(),
                 false => sample,
             }
         };
+        let samples = data.train.all(update.own_rows())?.into_par_iter();
         let places = update.share.clone().into_par_iter();
-        let samples: Vec<Sample> = places.map(made).collect();
+        let samples: Vec<Sample> = places.zip(samples).map(made).collect();
         let (x, targets) = batch(&samples, &data.preparation, device);
         let found = model.forward(x, &mut noise);
         let losses = loss_of(model, &found, &targets, data.preparation.size);
@@ -297,13 +309,13 @@ impl Task for Detection {
             ),
         };
         let predictions = update.share.len();
-        BatchLoss {
+        Ok(BatchLoss {
             terms,
             negative_log_likelihood: class * predictions as f64,
             predictions,
             tokens: predictions,
             baseline: None,
-        }
+        })
     }
 
     fn validate(
@@ -323,6 +335,7 @@ impl Task for Detection {
             precision,
             mean_iou,
             lines,
+            ..
         } = judge(model, description, &data.validation, device, ranks)?;
         Ok(Some(Verdict {
             loss,
@@ -347,7 +360,7 @@ impl Task for Detection {
             return Ok(None);
         }
         let detector = Detector::new(model.clone(), description.clone(), device);
-        let image = data.validation.get(row).image;
+        let image = data.validation.all(&[row])?.swap_remove(0).image;
         // All queries, also those that find nothing yet.
         let seen = detector.look(&[image], 0.0, false);
         Ok(Some(seen.map_err(TrainError::look)?.swap_remove(0).1))

@@ -4,10 +4,10 @@ use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use regard_images::{
     Decoding, Image, ImagesError, Mask,
-    data::{Dataset, Example, Source},
+    data::{Dataset, Example, Pictures, Source},
 };
 use regard_models::image::{DetrConfig, detr::loss::Target};
-use std::path::PathBuf;
+use std::{borrow::Cow, path::PathBuf};
 
 use super::super::Fingerprint;
 use crate::{
@@ -23,8 +23,13 @@ use crate::{
 pub enum Samples {
     /// Drawn when they are asked for.
     Scenes(SceneSet),
-    /// Decoded.
-    Images(Vec<Sample>),
+    /// Of files.
+    Images {
+        /// The images, in the model's size.
+        images: Pictures,
+        /// What each shows.
+        objects: Vec<Vec<Sought>>,
+    },
 }
 
 /// An image of the model's size and its objects.
@@ -36,7 +41,7 @@ pub struct Sample {
 
 /// An object of an image.
 #[derive(Debug, Clone)]
-pub(super) struct Sought {
+pub struct Sought {
     pub(super) class: usize,
     /// Centre and size as shares of the image's width and height.
     pub(super) bounds: [f32; 4],
@@ -46,6 +51,14 @@ pub(super) struct Sought {
 }
 
 impl Samples {
+    /// No image.
+    pub(super) fn none() -> Self {
+        Self::Images {
+            images: Pictures::default(),
+            objects: vec![],
+        }
+    }
+
     /// The images of a part of the data that the recipe names, as `description` wants them, and how many images and objects were left
     /// out; `None` if it names none.
     ///
@@ -78,16 +91,14 @@ impl Samples {
         let size = description.preparation.size;
         let read = decoded(dataset, objects, split, size, &mut filtered)?;
         filtered.kept = read.len();
-        Ok(Some((Self::Images(read), filtered)))
+        Ok(Some((read, filtered)))
     }
 
     /// What the images are like.
     pub(super) fn form(&self) -> Form {
         match self {
             Self::Scenes(scenes) => Form::of_scenes(scenes),
-            Self::Images(images) => {
-                Form::of("data.objects", images.first().map(|sample| &sample.image))
-            }
+            Self::Images { images, .. } => Form::of("data.objects", images),
         }
     }
 
@@ -95,7 +106,7 @@ impl Samples {
     pub fn len(&self) -> usize {
         match self {
             Self::Scenes(scenes) => scenes.len(),
-            Self::Images(images) => images.len(),
+            Self::Images { images, .. } => images.len(),
         }
     }
 
@@ -104,23 +115,29 @@ impl Samples {
         self.len() == 0
     }
 
-    pub(super) fn get(&self, index: usize) -> Sample {
+    /// Those of these numbers, made on all threads.
+    ///
+    /// # Errors
+    /// An image that cannot be read any more.
+    pub(super) fn all(&self, rows: &[usize]) -> Result<Vec<Sample>, ImagesError> {
         match self {
             Self::Scenes(scenes) => {
-                let drawn = scenes.scene(index).and_then(|scene| {
-                    let example = scene.example(scenes.config());
+                let drawn = rows.par_iter().map(|&row| {
+                    let example = scenes.scene(row)?.example(scenes.config());
                     let [height, width] = [scenes.config().height, scenes.config().width];
-                    sample(&example, &Decoding::default(), [height, width])
+                    let (image, objects) = sample(&example, &Decoding::default(), [height, width])?;
+                    Ok(Sample { image, objects })
                 });
-                drawn.expect("the recipe's checks cover every setting of scenes")
+                drawn.collect()
             }
-            Self::Images(images) => images[index].clone(),
+            Self::Images { images, objects } => {
+                let of = |(image, &row): (Cow<'_, Image>, &usize)| Sample {
+                    image: image.into_owned(),
+                    objects: objects[row].clone(),
+                };
+                Ok(images.all(rows)?.into_iter().zip(rows).map(of).collect())
+            }
         }
-    }
-
-    /// Those of these numbers, made on all threads.
-    pub(super) fn all(&self, rows: &[usize]) -> Vec<Sample> {
-        rows.par_iter().map(|&row| self.get(row)).collect()
     }
 }
 
@@ -219,7 +236,7 @@ fn sample(
     example: &Example,
     decoding: &Decoding,
     [height, width]: [usize; 2],
-) -> Result<Sample, ImagesError> {
+) -> Result<(Image, Vec<Sought>), ImagesError> {
     let image = example.image(decoding)?;
     let [rows, columns] = [image.height(), image.width()];
     let objects = example.objects.iter().map(|object| {
@@ -240,7 +257,7 @@ fn sample(
         true => image,
         false => image.resize(height, width)?,
     };
-    Ok(Sample { image, objects })
+    Ok((image, objects))
 }
 
 /// Decodes a part of the data, of which images must be left.
@@ -250,7 +267,7 @@ pub(super) fn decoded(
     split: Split,
     size: [usize; 2],
     filtered: &mut FilterReport,
-) -> Result<Vec<Sample>, TrainError> {
+) -> Result<Samples, TrainError> {
     filtered.broken += dataset.skipped.len();
     // Of what was left out, images that are missing; the rest are objects.
     let missing = dataset.skipped.iter().filter(
@@ -261,9 +278,9 @@ pub(super) fn decoded(
     let (count, decoding) = (examples.len(), settings.decoding());
     let broken = settings.broken.policy();
     let read = move |index: usize| sample(&examples[index], &decoding, size);
-    let (all, left_out) = super::super::decoded(count, broken, read)?;
+    let (images, objects, left_out) = super::super::decoded(count, broken, settings.memory, read)?;
     filtered.broken += left_out;
-    match all.is_empty() {
+    match images.is_empty() {
         true => Err(TrainError::NoImages {
             key: match split {
                 Split::Train => "data.objects.train_objects",
@@ -273,7 +290,7 @@ pub(super) fn decoded(
             broken: missing + left_out,
             expected: "images that can be read",
         }),
-        false => Ok(all),
+        false => Ok(Samples::Images { images, objects }),
     }
 }
 
@@ -315,13 +332,13 @@ pub(super) fn batch(
     preparation: &Preparation,
     device: &Device,
 ) -> (Tensor<4>, Vec<Vec<Target>>) {
-    let images: Vec<Image> = samples.iter().map(|sample| sample.image.clone()).collect();
+    let images: Vec<&Image> = samples.iter().map(|sample| &sample.image).collect();
     let targets = samples.iter().map(Sample::targets).collect();
     (preparation.tensor(&images, device), targets)
 }
 
 /// A hash of images and objects.
-pub(super) fn samples_fingerprint(samples: &Samples) -> u64 {
+pub(super) fn samples_fingerprint(samples: &Samples) -> Result<u64, TrainError> {
     // Big-endian, unlike that of other data.
     let word = |bytes: &[u8]| {
         bytes
@@ -335,20 +352,20 @@ pub(super) fn samples_fingerprint(samples: &Samples) -> u64 {
     };
     match samples {
         Samples::Scenes(scenes) => add(format!("{scenes:?}").as_bytes(), &[]),
-        Samples::Images(images) => {
-            for sample in images {
-                let objects = sample.objects.iter().flat_map(|object| {
+        Samples::Images { images, objects } => {
+            images.each(|row, image| {
+                let objects = objects[row].iter().flat_map(|object| {
                     let class = [object.class as u32].into_iter();
                     let bounds = object.bounds.map(f32::to_bits).into_iter();
                     let mask = object.mask.iter().flat_map(Mask::runs);
                     let crowd = object.crowd.then_some(u32::MAX);
                     bounds.chain(class).chain(mask).chain(crowd)
                 });
-                add(sample.image.pixels(), &objects.collect::<Vec<u32>>());
-            }
+                add(image.pixels(), &objects.collect::<Vec<u32>>());
+            })?;
         }
     }
-    hash.0
+    Ok(hash.0)
 }
 
 #[cfg(test)]
@@ -362,7 +379,9 @@ mod tests {
     fn drawn(size: [usize; 2]) -> Sample {
         let config = SceneConfig::default();
         let scene = Scene::generate(3, 1, &config).unwrap();
-        sample(&scene.example(&config), &Decoding::default(), size).unwrap()
+        let sample = sample(&scene.example(&config), &Decoding::default(), size);
+        let (image, objects) = sample.unwrap();
+        Sample { image, objects }
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! What is refused where a run begins: keys that have no effect. A run that began before they were refused goes on with them.
+
+use regard_models::{
+    TransformerConfig,
+    image::{
+        BackboneConfig, CaptionerConfig, DetrConfig, VisionTransformerConfig, VqaConfig,
+        vit::ImagePositions,
+    },
+    language::{TextTransformerConfig, TransformerLmConfig},
+    sentence::TransformerClassifierConfig,
+    transformer::Positions,
+};
+
+use super::{ImageData, Recipe, SceneData};
+use crate::corpus::CorpusError;
+
+/// Whether a key has another value than the default, but no effect; its name, and why it has none.
+type Key = (bool, &'static str, &'static str);
+
+impl Recipe {
+    /// Refuses keys that are set without effect, as far as their values tell, and CIFAR's test batch for validation and test at once.
+    /// `asks` says whether models of the recipe read the questions about drawn scenes.
+    ///
+    /// # Errors
+    /// [`CorpusError::Setting`] for the first such key.
+    pub(crate) fn expect_to_begin(&self, asks: bool) -> Result<(), CorpusError> {
+        let images = self.data.images.as_ref();
+        if images.is_some_and(ImageData::validates_on_test) {
+            let problem = "the test batch of CIFAR, which data.images.test names too, so that the best checkpoint would be chosen by the test; expected to be left out: data.images.valid_share of the training images then is for validation";
+            let (field, problem) = ("data.images.valid", problem.to_owned());
+            return Err(CorpusError::Setting { field, problem });
+        }
+        let asked = self.data.scenes.as_ref().map(|scenes| scenes.questions);
+        let asked = asked.is_some_and(|asked| asked != SceneData::default().questions);
+        let questions = (
+            asked && !asks,
+            "data.scenes.questions",
+            "a model of this kind reads no questions",
+        );
+        let mut keys = images.map_or_else(Vec::new, of_images);
+        keys.extend(self.of_model());
+        keys.push(questions);
+        match keys.into_iter().find(|(is_set, ..)| *is_set) {
+            Some((_, field, why)) => {
+                let problem =
+                    format!("set, but {why}, so that this has no effect; expected no such key");
+                Err(CorpusError::Setting { field, problem })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The keys of `[model]`.
+    fn of_model(&self) -> Vec<Key> {
+        let model = &self.model;
+        let detr = model.config::<DetrConfig>().map(|of| &of.backbone);
+        let captioner = model.config::<CaptionerConfig>().map(|of| &of.backbone);
+        let vqa = model.config::<VqaConfig>().map(|of| &of.backbone);
+        let backbone = detr.or(captioner).or(vqa);
+        let large = backbone.filter(|backbone| backbone.depth.is_some());
+        let usual = BackboneConfig::default();
+        let depth = "model.backbone.depth decides on the stages and their blocks";
+
+        let (text, patches) = (
+            TextTransformerConfig::default(),
+            VisionTransformerConfig::default(),
+        );
+        let of_text = |positions: Positions, base: f64| {
+            positions != Positions::Rotary && base != text.rotary_base
+        };
+        let of_tokens = |of: &TextTransformerConfig| of_text(of.positions, of.rotary_base);
+        let lm = model.config::<TransformerLmConfig>();
+        let classifier = model.config::<TransformerClassifierConfig>();
+        let tokens = lm.map(|of| &of.transformer);
+        let tokens = tokens.or(classifier.map(|of| &of.transformer));
+        let pairs = model.config::<TransformerConfig>();
+        let vit = model.config::<VisionTransformerConfig>();
+        let own = pairs.is_some_and(|of| of_text(of.positions, of.rotary_base))
+            || vit.is_some_and(|of| {
+                of.positions != ImagePositions::Rotary && of.rotary_base != patches.rotary_base
+            });
+        let rotary = "positions are not \"rotary\"";
+        vec![
+            (
+                large.is_some_and(|of| of.stages != usual.stages),
+                "model.backbone.stages",
+                depth,
+            ),
+            (
+                large.is_some_and(|of| of.blocks != usual.blocks),
+                "model.backbone.blocks",
+                depth,
+            ),
+            (own, "model.rotary_base", rotary),
+            (
+                tokens.is_some_and(of_tokens),
+                "model.transformer.rotary_base",
+                rotary,
+            ),
+        ]
+    }
+}
+
+/// The keys of `[data.images]`.
+fn of_images(images: &ImageData) -> Vec<Key> {
+    let usual = ImageData::default();
+    let (augment, usually) = (&images.augment, &usual.augment);
+    vec![
+        (
+            images.valid.is_some() && images.valid_share != usual.valid_share,
+            "data.images.valid_share",
+            "data.images.valid names the images for validation",
+        ),
+        (
+            augment.operations == 0 && augment.strength != usually.strength,
+            "data.images.augment.strength",
+            "data.images.augment.operations is 0",
+        ),
+    ]
+}

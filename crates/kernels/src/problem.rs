@@ -228,28 +228,16 @@ impl Attention<'_> {
         check_size("value", "heads", value[1], key_heads, as_key)?;
         check_size("value", "length", value[2], keys, as_key)?;
         for (argument, found) in [("query", dim), ("value", value[3])] {
-            check_value(
-                argument,
-                "a dim of 1 to 256",
-                found as f64,
-                (1..=MAX_DIM).contains(&found),
-            )?;
+            let nearest = found.clamp(1, MAX_DIM);
+            check_size(argument, "dim", found, nearest, "a dim is 1 to 256")?;
         }
-        if heads > 0 {
-            check_value(
-                "key",
-                "a number of heads that divides the query's",
-                key_heads as f64,
-                key_heads > 0 && heads.is_multiple_of(key_heads),
-            )?;
+        if heads > 0 && (key_heads == 0 || !heads.is_multiple_of(key_heads)) {
+            let as_query = "as the query has, or a number that divides it";
+            check_size("key", "heads", key_heads, heads, as_query)?;
         }
         for (argument, length) in [("query", queries), ("key", keys)] {
-            check_value(
-                argument,
-                "a length below 2³¹",
-                length as f64,
-                length < 1 << 31,
-            )?;
+            let nearest = length.min((1 << 31) - 1);
+            check_size(argument, "length", length, nearest, "a length is below 2³¹")?;
         }
         let sequences = match self.offsets {
             None => batch,
@@ -462,7 +450,7 @@ fn check_plane<T>(
                 axes[axis],
                 view.shape[axis],
                 full[axis],
-                "or 1, to serve for all",
+                "as the scores have, or 1 to serve for all",
             )?;
         }
     }

@@ -3,11 +3,14 @@
 use std::{fmt::Display, hint::black_box};
 
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{
+    exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError},
+    prelude::*,
+};
 use regard_kernels::{KernelError, View};
 
-/// What kernels call arguments that have another name in Python.
-const NAMES: [(&str, &str); 10] = [
+/// What kernels say of arguments that is said in another way in Python.
+const NAMES: [(&str, &str); 11] = [
     ("`keep`", "`mask`"),
     ("documents.query", "documents[0]"),
     ("documents.key", "documents[1]"),
@@ -18,11 +21,45 @@ const NAMES: [(&str, &str); 10] = [
     ("dropout.probability", "dropout[0]"),
     ("offsets.query", "offsets[0]"),
     ("offsets.key", "offsets[1]"),
+    // Advice for Rust.
+    (": pass a contiguous slice of exactly that shape", ""),
 ];
 
 /// An error that names the argument, as a `ValueError`.
 pub fn refused(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// The argument `name`, of a type that messages call `expected`. What is extracted by PyO3 has no name in its message.
+///
+/// # Errors
+/// TypeError for another type; ValueError for a text that UTF-8 cannot hold.
+pub fn argument<'a, 'py, T: FromPyObject<'a, 'py>>(
+    name: &str,
+    given: &'a Bound<'py, PyAny>,
+    expected: &str,
+) -> PyResult<T> {
+    given.extract::<T>().map_err(|error| {
+        let error: PyErr = error.into();
+        match error.is_instance_of::<PyUnicodeEncodeError>(given.py()) {
+            true => refused(format!(
+                "`{name}` has half of a surrogate pair: expected a text that UTF-8 can hold"
+            )),
+            false => PyTypeError::new_err(format!("`{name}` is no {expected}")),
+        }
+    })
+}
+
+/// The argument `name` as a number that counts from 0; none for one below 0, or that is larger than any number of things.
+///
+/// # Errors
+/// TypeError for what is no whole number.
+pub fn counted(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    match given.extract::<usize>() {
+        Ok(number) => Ok(Some(number)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(given.py()) => Ok(None),
+        Err(_) => Err(PyTypeError::new_err(format!("`{name}` is no whole number"))),
+    }
 }
 
 /// An error of a kernel as a `ValueError`, with the arguments' names of Python.

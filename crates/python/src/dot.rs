@@ -307,14 +307,8 @@ pub fn dot_pool<'py>(
             )));
         }
     };
-    let [batch, heads, length, _] = seen.query.shape;
+    let [batch, heads, ..] = seen.query.shape;
     let (rows, columns) = cells;
-    if rows > length || columns > seen.key.shape[2] {
-        return Err(refused(format!(
-            "`cells` asks for {rows} x {columns} cells of {length} queries and {} keys: a cell holds at least one weight",
-            seen.key.shape[2]
-        )));
-    }
     let shape = [batch, heads, rows, columns];
     let mut numbers = zeros(&shape)?;
     kernel(py, seen.products(), || {

@@ -14,6 +14,7 @@ mod threads;
 mod trace;
 
 use pyo3::prelude::*;
+use regard::train::text_to_text::WIDEST_BEAM;
 
 #[pymodule]
 mod _regard {
@@ -35,6 +36,7 @@ mod _regard {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         threads::at_home();
+        module.add("WIDEST_BEAM", WIDEST_BEAM)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -27,7 +27,7 @@ use regard::{
         ImageCaptioner, Opened, Registry, TextModel, TextToText, Translator,
         opened::OpenedError,
         tasks::{Captioning, Translation},
-        text_to_text::{WIDEST_BEAM, Wanted},
+        text_to_text::Wanted,
     },
 };
 
@@ -49,15 +49,6 @@ const CAPTIONER: (&str, &[u8]) = (
 
 /// Sentences that are translated between two looks at whether someone asked to stop.
 const AT_ONCE: usize = 64;
-
-fn check_beam(beam: Option<usize>) -> PyResult<()> {
-    match beam {
-        Some(beam) if beam == 0 || beam > WIDEST_BEAM => {
-            Err(refused(format!("`beam` is not from 1 to {WIDEST_BEAM}")))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// What is said of a text that is longer than its model reads.
 fn cut(name: &str, tokens: usize, most: usize) -> String {
@@ -191,7 +182,6 @@ impl Model {
         beam: Option<usize>,
         prefix: String,
     ) -> PyResult<Vec<String>> {
-        check_beam(beam)?;
         let name = |at: usize| match texts.len() {
             1 => "`texts`".to_owned(),
             _ => format!("`texts[{at}]`"),
@@ -258,7 +248,9 @@ impl Model {
             ));
         }
         let (text, ended, ignored) = self.answer(py, "generate", |stopped| {
-            let Role::Reads(opened, model) = &self.role else {
+            let Role::Reads(opened, model @ (TextModel::Writes(_) | TextModel::Plain(_))) =
+                &self.role
+            else {
                 return Err(Refusal::Role("a language model"));
             };
             let (usual, ignored) = opened.sampling()?;
@@ -338,12 +330,11 @@ impl Model {
         image: Picture<'_>,
         beam: Option<usize>,
     ) -> PyResult<(String, Trace)> {
-        check_beam(beam)?;
-        let image = image.read(&self.role)?;
+        let Role::Captions(model) = &self.role else {
+            return Err(self.other_kind("caption", "a captioner"));
+        };
+        let image = image.read(model)?;
         self.answer(py, "caption", |_| {
-            let Role::Captions(model) = &self.role else {
-                return Err(Refusal::Role("a captioner"));
-            };
             let mut settings = model.settings().clone();
             (settings.n_best, settings.beam) = (1, beam.unwrap_or(settings.beam));
             let found = model.caption(&[image], &settings)?;
@@ -402,23 +393,26 @@ impl Model {
     ) -> PyResult<T> {
         interruptible(py, work)?.map_err(|refusal| match refusal {
             Refusal::Error(error) => refused(error),
-            Refusal::Role(expected) => PyTypeError::new_err(format!(
-                "{:?} is a model of the kind {}: `{what}` needs {expected}",
-                self.name,
-                self.kind()
-            )),
+            Refusal::Role(expected) => self.other_kind(what, expected),
         })
+    }
+
+    /// That a model of this kind cannot do `what`.
+    fn other_kind(&self, what: &str, expected: &str) -> PyErr {
+        PyTypeError::new_err(format!(
+            "{:?} is a model of the kind {}: `{what}` needs {expected}",
+            self.name,
+            self.kind()
+        ))
     }
 }
 
 impl Picture<'_> {
-    fn read(&self, role: &Role) -> PyResult<Image> {
+    /// The image as `model` reads it.
+    fn read(&self, model: &ImageCaptioner) -> PyResult<Image> {
         match self {
             Self::File(path) => {
-                let decoding = match role {
-                    Role::Captions(model) => model.description().preparation.decoding(),
-                    _ => Default::default(),
-                };
+                let decoding = model.description().preparation.decoding();
                 Image::open(path, &decoding).map_err(refused)
             }
             Self::Pixels(pixels) => {

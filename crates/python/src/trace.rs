@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::mpsc, thread};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::{
-    exceptions::{PyIndexError, PyOverflowError, PyTypeError},
+    exceptions::{PyIndexError, PyTypeError},
     prelude::*,
     types::{PyBytes, PyDict},
 };
@@ -21,7 +21,7 @@ use regard_view::{
 };
 
 use crate::{
-    arrays::{array, refused, shaped, slice},
+    arrays::{argument, array, counted, refused, shaped, slice},
     threads::{detached, unstarted},
 };
 
@@ -67,15 +67,8 @@ fn along(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Axis> {
 /// # Errors
 /// Anything but a whole number from 0 to [`MAX_LAYER`].
 fn layer_of(given: &Bound<'_, PyAny>) -> PyResult<usize> {
-    match given.extract::<usize>() {
-        Ok(layer) if layer <= MAX_LAYER => Ok(layer),
-        Err(error) if !error.is_instance_of::<PyOverflowError>(given.py()) => {
-            Err(PyTypeError::new_err("`layer` is no whole number"))
-        }
-        _ => Err(refused(format!(
-            "`layer` is {given}, expected 0 to {MAX_LAYER}"
-        ))),
-    }
+    let layer = counted("layer", given)?.filter(|&layer| layer <= MAX_LAYER);
+    layer.ok_or_else(|| refused(format!("`layer` is {given}, expected 0 to {MAX_LAYER}")))
 }
 
 /// What a model looked at on the way to one output.
@@ -86,25 +79,46 @@ pub struct Trace(traces::Trace);
 #[pymethods]
 impl Trace {
     #[new]
-    #[pyo3(signature = (model="", source="", target=""))]
-    fn new(model: &str, source: &str, target: &str) -> Self {
-        Self(traces::Trace::new(model, source, target))
+    #[pyo3(
+        signature = (model=None, source=None, target=None),
+        text_signature = "(model='', source='', target='')"
+    )]
+    fn new<'py>(
+        model: Option<&Bound<'py, PyAny>>,
+        source: Option<&Bound<'py, PyAny>>,
+        target: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let given = [("model", model), ("source", source), ("target", target)];
+        let [model, source, target] = given.map(|(name, text)| match text {
+            Some(text) => argument::<String>(name, text, "text"),
+            None => Ok(String::new()),
+        });
+        Ok(Self(traces::Trace::new(model?, source?, target?)))
     }
 
     /// Adds a map `[heads, queries, keys]`; `kind` is one of encoder.self, decoder.self, decoder.cross, self, attention, and gives the
     /// map its name if there is none.
-    #[pyo3(signature = (kind, layer, queries, keys, weights, *, normalized=true, name=None))]
+    #[pyo3(
+        signature = (kind, layer, queries, keys, weights, *, normalized=None, name=None),
+        text_signature = "($self, kind, layer, queries, keys, weights, *, normalized=True, name=None)"
+    )]
     #[allow(clippy::too_many_arguments, reason = "keywords of one call")]
     fn add(
         &mut self,
-        kind: &str,
+        kind: &Bound<'_, PyAny>,
         layer: &Bound<'_, PyAny>,
         queries: &Bound<'_, PyAny>,
         keys: &Bound<'_, PyAny>,
         weights: &Bound<'_, PyAny>,
-        normalized: bool,
-        name: Option<String>,
+        normalized: Option<&Bound<'_, PyAny>>,
+        name: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        let kind = argument::<String>("kind", kind, "text")?;
+        let name = name.map(|name| argument::<String>("name", name, "text"));
+        let name = name.transpose()?;
+        let of_rows = "truth value: True or False";
+        let normalized = normalized.map(|given| argument::<bool>("normalized", given, of_rows));
+        let normalized = normalized.transpose()?.unwrap_or(true);
         let layer = layer_of(layer)?;
         let (queries, keys) = (along("queries", queries)?, along("keys", keys)?);
         let weights = (weights.extract::<PyReadonlyArrayDyn<'_, f32>>()).map_err(|_| {
@@ -150,7 +164,7 @@ impl Trace {
     }
 
     /// The name, layer, heads and tokens of a map, and its weights `[heads, queries, keys]`.
-    fn map<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
+    fn map<'py>(&self, py: Python<'py>, index: &Bound<'_, PyAny>) -> PyResult<Bound<'py, PyDict>> {
         let map = self.at(index)?;
         let found = PyDict::new(py);
         found.set_item("name", map.name())?;
@@ -185,19 +199,27 @@ impl Trace {
 
     /// One head of a map as SVG, or the mean of all.
     #[pyo3(signature = (index, head=None))]
-    fn svg(&self, index: usize, head: Option<usize>) -> PyResult<String> {
+    fn svg(&self, index: &Bound<'_, PyAny>, head: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
         let map = self.at(index)?;
-        let of_head = head
-            .map(|head| map.head(head))
-            .transpose()
-            .map_err(refused)?;
-        let heatmap = Heatmap::from_map(&of_head.unwrap_or_else(|| map.mean_heads()));
+        let of_head = match head {
+            None => map.mean_heads(),
+            Some(head) => {
+                let found = counted("head", head)?.and_then(|head| map.head(head).ok());
+                found.ok_or_else(|| {
+                    PyIndexError::new_err(format!(
+                        "there is no head {head}: the map has {}",
+                        map.heads()
+                    ))
+                })?
+            }
+        };
+        let heatmap = Heatmap::from_map(&of_head);
         Ok(svg::heatmap(&heatmap, &SvgOptions::default()))
     }
 
     /// As [`svg`](Self::svg), as the bytes of a PNG file.
     #[pyo3(signature = (index, head=None))]
-    fn png(&self, index: usize, head: Option<usize>) -> PyResult<Vec<u8>> {
+    fn png(&self, index: &Bound<'_, PyAny>, head: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<u8>> {
         png::from_svg(&self.svg(index, head)?, &PngOptions::default()).map_err(refused)
     }
 
@@ -233,8 +255,9 @@ impl Trace {
         Self(traces::Trace::new("", "", ""))
     }
 
-    fn at(&self, index: usize) -> PyResult<&AttentionMap> {
-        self.0.maps.get(index).ok_or_else(|| {
+    fn at(&self, index: &Bound<'_, PyAny>) -> PyResult<&AttentionMap> {
+        let map = counted("index", index)?.and_then(|index| self.0.maps.get(index));
+        map.ok_or_else(|| {
             PyIndexError::new_err(format!(
                 "there is no map {index}: the trace has {}",
                 self.0.maps.len()

@@ -110,8 +110,9 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
     for call in (lambda: captioner.translate("a"), lambda: captioner.look("a"), lambda: captioner.generate("a"), lambda: translator.generate("a")):
         with pytest.raises(TypeError, match="needs"):
             call()
-    with pytest.raises(TypeError, match="captioner"):
-        translator.caption(SCENE)
+    for image in (SCENE, "no.png"):
+        with pytest.raises(TypeError, match="captioner"):
+            translator.caption(image)
     with pytest.raises(TypeError, match="prefix"):
         translator.translate("a", prefix="b")
     with pytest.raises(TypeError, match=r"texts\[1\]"):
@@ -147,7 +148,7 @@ def test_texts_that_are_cut_are_named():
         assert model.translate(BICYCLE) == model.look(BICYCLE).target
 
 
-def encoder_decoder(name, folder, special, writing):
+def checkpoint_of(name, folder, special, writing):
     """A checkpoint of random weights with the tokens `special`, of which the last are those of an end and of what is unknown, and words."""
     checkpoint = ROOT / "crates" / "models" / "tests" / "golden" / "pretrained" / name
     for file in ("config.json", "model.safetensors"):
@@ -174,7 +175,7 @@ def encoder_decoder(name, folder, special, writing):
 
 
 def test_encoder_decoders_name_texts_that_are_cut(tmp_path):
-    model = encoder_decoder("bart", tmp_path, ["<s>", "<pad>", "</s>", "<unk>"], {"max_new_tokens": 4})
+    model = checkpoint_of("bart", tmp_path, ["<s>", "<pad>", "</s>", "<unk>"], {"max_new_tokens": 4})
     assert model.kind == "encoder-decoder"
     with pytest.warns(UserWarning, match="^`texts` has 101 tokens, of which only the first 80 are read"):
         model.translate("w1 " * 98, prefix="w2 w3 ")
@@ -187,8 +188,15 @@ def test_encoder_decoders_name_texts_that_are_cut(tmp_path):
         model.look("w1 " * 80)
 
 
+def test_an_encoder_that_is_to_write_says_what_it_is(tmp_path):
+    model = checkpoint_of("bert", tmp_path, ["[PAD]", "[CLS]", "[SEP]", "[UNK]"], {})
+    assert model.kind == "encoder"
+    with pytest.raises(TypeError, match="is a model of the kind encoder: `generate` needs a language model"):
+        model.generate("w1")
+
+
 def test_translations_that_the_length_limit_ends_are_named(tmp_path):
-    model = encoder_decoder("t5", tmp_path, ["<pad>", "</s>", "<unk>"], {"max_new_tokens": 2})
+    model = checkpoint_of("t5", tmp_path, ["<pad>", "</s>", "<unk>"], {"max_new_tokens": 2})
     texts = [f"w{i} w{i + 1} w{i + 2}" for i in range(8)]
     with pytest.warns(UserWarning, match=r"^the translation of `texts\[\d\]` was ended by the length limit, \d+ tokens"):
         assert len(model.translate(texts)) == 8

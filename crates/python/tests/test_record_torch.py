@@ -183,3 +183,22 @@ def test_plain_modules_are_recorded(padded):
         np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
         if padded and batch == 1:
             assert (rows[..., 3:] == 0).all()
+
+
+class Meets(torch.nn.Module):
+    """Queries of one side meet keys of another."""
+
+    def forward(self, query, key):
+        return torch.nn.functional.scaled_dot_product_attention(query, key, key)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [((2, 4), (1, 4)), ((1, 4), (2, 4)), ((2, 4), (2, 1)), ((1, 1), (2, 4))])
+def test_entries_that_pytorch_repeats_are_repeated(queries, keys):
+    torch.manual_seed(0)
+    query, key = torch.randn(*queries, 5, 8), torch.randn(*keys, 7, 8)
+    with regard.record(Meets()) as seen:
+        seen.model(query, key)
+    truth = (query @ key.transpose(-1, -2) / 8**0.5).softmax(-1).numpy()
+    assert seen.maps[0].shape == (2, 4, 5, 7)
+    for batch in range(2):
+        np.testing.assert_allclose(seen.weights(0, batch=batch), truth[batch], atol=2e-6)

@@ -209,6 +209,11 @@ pub enum TraceError {
         /// What the safetensors reader said.
         reason: String,
     },
+    /// A tensor of more bits than this machine can count: of half a gigabyte in a browser, of any possible file nowhere else.
+    #[error(
+        "a map too large for a browser, which counts to 2³²; `regard view FILE` and `regard serve FILE` open it"
+    )]
+    TooLargeHere,
     /// A safetensors file of another kind, such as a model checkpoint.
     #[error(
         "no {key:?} in the metadata: this safetensors file is not a trace (a model checkpoint?); \

@@ -56,6 +56,7 @@ use std::hash::Hash;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
@@ -200,7 +201,7 @@ pub fn to_bytes(traces: &[Trace]) -> Result<Vec<u8>, TraceError> {
             let view = TensorView::new(Dtype::U8, shape, image.pixels())?;
             Ok((pixels_name(index), view))
         }))
-        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()
+        .collect::<Result<Vec<_>, SafeTensorError>>()
         .map_err(|e| container(e.to_string()))?;
     let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
     let bytes = safetensors::serialize(views, Some(metadata));
@@ -278,17 +279,26 @@ impl<T: Clone + Eq + Hash> Distinct<T> {
     }
 }
 
+/// Why bytes are no safetensors file where sizes have so many `bits`.
+fn unread(error: SafeTensorError, bits: u32) -> TraceError {
+    match error {
+        // A tensor's size in bits does not fit, though the file itself did.
+        SafeTensorError::ValidationOverflow if bits < 64 => TraceError::TooLargeHere,
+        error => TraceError::Container {
+            reason: error.to_string(),
+        },
+    }
+}
+
 /// The traces in the bytes of a trace file.
 ///
 /// # Errors
-/// [`TraceError::Container`], [`TraceError::Foreign`], [`TraceError::Version`],
+/// [`TraceError::TooLargeHere`], [`TraceError::Container`], [`TraceError::Foreign`], [`TraceError::Version`],
 /// [`TraceError::Description`], [`TraceError::Tensor`], [`TraceError::Layer`], [`TraceError::TooManyHeads`], and those of [`AttentionMap::new`] and [`Image::new`].
 pub fn from_bytes(bytes: &[u8]) -> Result<Vec<Trace>, TraceError> {
-    let container = |e: safetensors::SafeTensorError| TraceError::Container {
-        reason: e.to_string(),
-    };
-    let tensors = SafeTensors::deserialize(bytes).map_err(container)?;
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(container)?;
+    let unread = |error| unread(error, usize::BITS);
+    let tensors = SafeTensors::deserialize(bytes).map_err(unread)?;
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unread)?;
     let json = metadata
         .metadata()
         .as_ref()
@@ -527,5 +537,19 @@ pub(crate) fn in_file(path: &Path, source: TraceError) -> TraceError {
     TraceError::InFile {
         path: path.to_owned(),
         source: Box::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_a_browser_cannot_count_is_no_damage() {
+        let found = |bits| unread(SafeTensorError::ValidationOverflow, bits);
+        assert!(found(32).to_string().contains("`regard serve FILE`"));
+        assert!(matches!(found(64), TraceError::Container { .. }));
+        let truncated = unread(SafeTensorError::MetadataIncompleteBuffer, 32);
+        assert!(matches!(truncated, TraceError::Container { .. }));
     }
 }

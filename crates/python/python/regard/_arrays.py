@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Any
 
@@ -129,33 +128,6 @@ def integers(name: str, x: Any) -> list[int]:
     if found.min() < 0 or found.max() >= 2**32:
         raise ValueError(f"`{name}` holds a number outside of 0 to 2^32 - 1")
     return found.reshape(-1).tolist()
-
-
-def whole(name: str, x: Any, least: int = 0, most: int = 2**32 - 1) -> int:
-    """One whole number.
-
-    Raises TypeError for anything else, and ValueError for one outside of `least` to `most`.
-    """
-    try:
-        number = None if isinstance(x, bool) else operator.index(x)
-    except TypeError:
-        number = None
-    if number is None:
-        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a whole number")
-    if not least <= number <= most:
-        raise ValueError(f"`{name}` is {number}, expected {least} to {most}")
-    return number
-
-
-def number(name: str, x: Any) -> float:
-    """One number.
-
-    Raises TypeError for anything else.
-    """
-    try:
-        return float(None if isinstance(x, (str, bytes, bytearray)) else x)
-    except (OverflowError, RuntimeError, TypeError, ValueError):
-        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a number") from None
 
 
 def floats(name: str, x: Any) -> list[float]:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from . import _regard
-from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, number, numbers, of_axes, readable, seen, single, whole
+from ._arrays import dtype_of, floats, four_axes, given, integers, is_tensor, numbers, of_axes, readable, seen, single
+from ._given import flag, number, one_of, or_none, whole
 
-if TYPE_CHECKING:
+if sys.version_info >= (3, 11):
+    from typing import Unpack  # Where hints are asked for, too.
+elif TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALIGNMENTS = ("lower-right", "upper-left")
@@ -55,25 +58,22 @@ def _options(query: Sequence[int] = (), key: Sequence[int] = (), /, **given: Unp
     if unknown:
         raise TypeError(f"unknown options: {', '.join(sorted(unknown))}; there are {', '.join(Options.__annotations__)}")
     options = {**_NOTHING, **{name: x for name, x in given.items() if x is not None}}
-    alignment = options.pop("alignment") or ALIGNMENTS[0]
-    if alignment not in ALIGNMENTS:
-        raise ValueError(f"`alignment` is {alignment!r}, expected one of {', '.join(ALIGNMENTS)}")
-    options["upper_left"] = alignment == ALIGNMENTS[1]
+    options["upper_left"] = or_none(lambda name, x: one_of(name, x, ALIGNMENTS), "alignment", options.pop("alignment")) == ALIGNMENTS[1]
     for name, read in _READ.items():
         if options[name] is not None:
             options[name] = read(name, options[name])
     batch, heads, queries, keys = (*query[:3], key[2]) if len(query) == len(key) == 4 else (None,) * 4
+    # Of a packed batch there are as many entries as sequences.
+    entries = batch if options["offsets"] is None else max(len(options["offsets"][0]) - 1, 0)
+    for names, read, axis in ((("lengths", "prefix"), integers, {"batch": entries}), (("alibi", "sink"), floats, {"heads": heads})):
+        for name in names:
+            if options[name] is not None:
+                options[name] = read(name, of_axes(name, options[name], **axis))
     if options["relative"] is not None:
         options["relative"] = _relative("relative", options["relative"], heads)
     if options["documents"] is not None:
         options["documents"] = _documents("documents", options["documents"], batch, queries, keys)
     return options
-
-
-def _flag(name: str, x: bool) -> bool:
-    if not isinstance(x, (bool, np.bool_)):
-        raise TypeError(f"`{name}` is {x!r}, expected True or False")
-    return bool(x)
 
 
 def _window(name: str, x: tuple[int | None, int | None]) -> tuple[int | None, ...]:
@@ -88,10 +88,10 @@ def _dropout(name: str, x: tuple[float, int]) -> tuple[float, int]:
     return number(f"{name}[0]", x[0]), whole(f"{name}[1]", x[1], most=2**64 - 1)
 
 
-def _pair(name: str, x: tuple[Any, Any]) -> tuple[Any, Any]:
+def _pair(name: str, x: tuple[Any, Any]) -> tuple[list[int], ...]:
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         raise TypeError(f"`{name}` is {x!r}, expected two lists: of the queries, of the keys")
-    return integers(name, x[0]), integers(name, x[1])
+    return tuple(integers(f"{name}[{at}]", of_axes(f"{name}[{at}]", side, **{"sequences + 1": None})) for at, side in enumerate(x))
 
 
 def _documents(name: str, x: tuple[Any, Any], batch: int | None, queries: int | None, keys: int | None) -> tuple[Any, Any]:
@@ -119,14 +119,12 @@ def _blocks(name: str, x: tuple[int, int, Any]) -> tuple[int, int, Any]:
 _READ: dict[str, Any] = {
     "bias": lambda name, x: readable(four_axes(name, numbers(name, x))),
     "mask": seen,
-    "causal": _flag,
+    "causal": flag,
     "window": _window,
     "dropout": _dropout,
     "blocks": _blocks,
     "offsets": _pair,
     **dict.fromkeys(("scale", "softcap"), number),
-    **dict.fromkeys(("lengths", "prefix"), integers),
-    **dict.fromkeys(("alibi", "sink"), floats),
 }
 
 
@@ -154,12 +152,14 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
         `is_causal`
     window: (left, right): how far a query sees to both sides; None sets no bound
     softcap: scores are bent into (-softcap, softcap)
-    mask: booleans that broadcast to [batch, heads, queries, keys], True where a key may be seen
+    mask: booleans that broadcast to [batch, heads, queries, keys], True where a key may be seen; with `offsets` to [sequences, heads, queries
+        of the longest sequence, keys of the longest]
     bias: float32, as mask; added to the scores, has a gradient
-    lengths: [batch]: how many keys of each entry are no padding
-    prefix: [batch]: so many first keys are seen by every query, whatever causal and window say
+    lengths: [batch], with `offsets` [sequences]: how many keys of each entry are no padding
+    prefix: as lengths: so many first keys are seen by every query, whatever causal and window say
     documents: ([batch, queries], [batch, keys]): a query sees keys of its own document; ([queries], [keys]) where batch is 1
-    blocks: (queries in a block, keys in a block, booleans [batch or 1, heads or 1, query blocks, key blocks])
+    blocks: (queries in a block, keys in a block, booleans [batch or 1, heads or 1, query blocks, key blocks]); with `offsets` [sequences or 1,
+        heads or 1, query blocks of the longest sequence, its key blocks]
     relative: ([heads, distances], place of distance 0): added to the scores by j - p_i; [distances] where there is one head; without
         gradient
     alibi: [heads]: slopes; without gradient
@@ -177,6 +177,7 @@ def attention(query: Any, key: Any, value: Any, *, return_lse: bool = False, **o
     ------
     TypeError, ValueError: an argument whose type, shape or values do not fit, by name
     """
+    return_lse = flag("return_lse", return_lse)
     named = {"query": query, "key": key, "value": value}
     if _are_tensors(named):
         bias, mask, sink = (options.pop(name, None) for name in ("bias", "mask", "sink"))
@@ -261,15 +262,17 @@ class Observed:
     """What attention looked at; what was not asked for is None."""
 
     weights: np.ndarray | None = None
-    """[batch, heads, rows, keys]: the weights of the queries that were asked for"""
+    """[batch, heads, rows, keys]: the weights of the queries that were asked for; with `offsets` the keys of a row count from the beginning of
+    its query's sequence, and 0 follows behind its last one"""
     entropy: np.ndarray | None = None
     """[batch, heads, queries], nats; a sink's share is in it"""
     column_sums: np.ndarray | None = None
-    """[batch, heads, keys]: how much attention each key gets"""
+    """[batch, heads, keys]: how much attention each key gets; with `offsets` the keys of all sequences, one behind the other"""
     top_weights: np.ndarray | None = None
     """[batch, heads, queries, k], largest first"""
     top_keys: np.ndarray | None = None
-    """[batch, heads, queries, k]; 2^32 - 1, with the weight 0, where a query sees fewer keys"""
+    """[batch, heads, queries, k]; 2^32 - 1, with the weight 0, where a query sees fewer keys; with `offsets` they count from the beginning of the
+    query's sequence"""
     pooled: np.ndarray | None = None
     """[batch, heads, rows of cells, columns of cells]"""
 
@@ -288,6 +291,8 @@ def observe(
 ) -> Observed:
     """What `attention` with the same arguments looks at, without the matrix of weights.
 
+    With `offsets` `rows` counts the queries of all sequences, one behind the other; `Observed` says which keys each result counts.
+
     Parameters
     ----------
     query, key, options: as for `attention`; half precision is read as float32
@@ -300,15 +305,17 @@ def observe(
     Raises
     ------
     TypeError, ValueError: as `attention`; a query that is not there
+    MemoryError: a result that there is no memory for, before anything is computed
     """
     query, key = _single("query", query), _single("key", key)
     if query.ndim != 4 or key.ndim != 4:
         raise ValueError(f"`query` and `key` have the shapes {query.shape} and {key.shape}, expected [batch, heads, length, dim]")
-    if pool not in POOLS:
-        raise ValueError(f"`pool` is {pool!r}, expected one of {', '.join(POOLS)}")
-    top = None if top is None else whole("top", top)
-    rows = _rows(rows, query.shape[2])
-    cells = None if cells is None else _cells(cells)
+    pool, entropy, column_sums = one_of("pool", pool, POOLS), flag("entropy", entropy), flag("column_sums", column_sums)
+    top = or_none(whole, "top", top)
+    rows = _rows(rows, query.shape, key.shape[2])
+    cells = None if cells is None else _cells(cells, query.shape[2], key.shape[2])
+    for last in ((query.shape[2], top or 0), cells or (0, 0)):
+        _expect_room(*query.shape[:2], *last)
     options = _options(query.shape, key.shape, **options)
     nothing = np.broadcast_to(np.zeros(1, np.float32), (*key.shape[:3], 1))
     _, lse = _regard.dot_forward(query, key, nothing, options, "float32")
@@ -328,20 +335,35 @@ def _single(name: str, x: Any) -> np.ndarray:
     return readable(single(x))
 
 
-def _rows(rows: Any, queries: int) -> list[int] | None:
-    if rows is None or rows is True:
-        return None if rows is None else list(range(queries))
+def _expect_room(*shape: int) -> None:
+    """Raises MemoryError for a result of float32 that there is no memory for: known at once, where the result comes after seconds."""
     try:
+        np.empty(shape, np.float32)
+    except (MemoryError, ValueError):  # ValueError: more numbers than can be addressed.
+        raise MemoryError(f"no memory for a result of the shape {list(shape)}") from None
+
+
+def _rows(rows: Any, query: Sequence[int], keys: int) -> list[int] | None:
+    """The queries whose weights are wanted, for a query of this shape and so many keys."""
+    if rows is None:
+        return None
+    rows = range(query[2]) if rows is True else rows
+    try:
+        # Before they are a list, which would take memory itself.
+        _expect_room(*query[:2], len(rows) if hasattr(rows, "__len__") else 0, keys)
         rows = list(rows)
     except TypeError:
         raise TypeError(f"`rows` is {rows!r}, expected a list of queries, or True for all of them") from None
-    return integers("rows", rows)
+    return integers("rows", of_axes("rows", rows, rows=None))
 
 
-def _cells(cells: Any) -> tuple[int, int]:
+def _cells(cells: Any, queries: int, keys: int) -> tuple[int, int]:
     if not isinstance(cells, (tuple, list)) or len(cells) != 2:
         raise TypeError(f"`cells` is {cells!r}, expected (rows, columns)")
-    return whole("cells", cells[0], 1), whole("cells", cells[1], 1)
+    rows, columns = whole("cells", cells[0], 1), whole("cells", cells[1], 1)
+    if rows > queries or columns > keys:
+        raise ValueError(f"`cells` asks for {rows} x {columns} cells of {queries} queries and {keys} keys: a cell holds at least one weight")
+    return rows, columns
 
 
 def additive_attention(query: Any, key: Any, v: Any, value: Any, *, mask: Any = None, bias: Any = None) -> tuple[Any, Any]:
@@ -382,7 +404,7 @@ class _Arguments:
 
 def _arguments(query: Any, key: Any, v: Any, value: Any, mask: Any, bias: Any) -> _Arguments:
     def contiguous(name: str, x: Any) -> np.ndarray | None:
-        return None if x is None else np.ascontiguousarray(numbers(name, x))
+        return None if x is None and name == "bias" else np.ascontiguousarray(numbers(name, x))
 
     named = {"query": query, "key": key, "v": v, "value": value, "bias": bias}
     return _Arguments(mask=None if mask is None else _padding(mask), **{name: contiguous(name, x) for name, x in named.items()})

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ._attention import observe
+from ._given import place, whole
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+else:
+    Tensor = Any  # Where hints are asked for, PyTorch need not be there.
+
+UNSEEN = "its cache holds more keys than were seen: record the text from its beginning"
+"""The problem of a decoder that goes on with a text of which it is not known where these queries stand."""
 
 REORDERED = "its cache was put in another order or changed on the way (beam search): run the model once more on the finished text"
 """The problem of a decoder of which earlier keys are not those that were seen."""
@@ -20,7 +26,7 @@ REORDERED = "its cache was put in another order or changed on the way (beam sear
 class _Piece:
     """One call of attention: queries that follow those of the calls before."""
 
-    query: torch.Tensor  # [batch, heads, queries, dim]
+    query: Tensor  # [batch, heads, queries, dim]
     keys: tuple[int, int]  # which of all keys it sees
     options: dict[str, Any]
     first: int  # the position of its first query
@@ -37,12 +43,14 @@ class Attention:
     layer: int
     """Counted from 0, among those of its kind."""
     _pieces: list[_Piece] = field(default_factory=list, repr=False)
-    _keys: list[torch.Tensor] = field(default_factory=list, repr=False)
+    _keys: list[Tensor] = field(default_factory=list, repr=False)
     _problem: str = field(default="", repr=False)
     # The positions of queries and the heads that are kept, or None for all.
     _rows: list[int] | None = field(default=None, repr=False)
     _heads: list[int] | None = field(default=None, repr=False)
-    # How many queries there were, and how many keys there are.
+    # How many keys a cache held before the first query that was seen.
+    _before: int = field(default=0, repr=False)
+    # How many queries there were, with those before, and how many keys there are.
     _count: int = field(default=0, repr=False)
     _held: int = field(default=0, repr=False)
     # The keys of cross-attention as the model holds them, all heads.
@@ -57,9 +65,14 @@ class Attention:
         """[batch, heads, queries, keys]; the queries are those that were kept."""
         self._expect()
         if not self._pieces:
-            raise ValueError(f"no query of {self.name} was kept")
+            raise ValueError(f"no query of {self._called} was kept")
         first = self._pieces[0].query
         return first.shape[0], first.shape[1], sum(p.query.shape[2] for p in self._pieces), sum(k.shape[2] for k in self._keys)
+
+    @property
+    def _called(self) -> str:
+        """The module in a sentence; the model itself has no name."""
+        return self.name or "the model"
 
     @property
     def positions(self) -> list[int]:
@@ -67,8 +80,9 @@ class Attention:
         return [p.first + i for p in self._pieces for i in range(p.query.shape[2])]
 
     def add(
-        self, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any], *,
+        self, query: Tensor, key: Tensor, options: dict[str, Any], *,
         filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "", ids: Any = None,
+        window: int | None = None,
     ) -> bool:
         """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`. Whether a text begins with it.
 
@@ -79,6 +93,7 @@ class Attention:
         text_begins: of cross-attention: whether a text of its decoder begins, None if that is not known
         problem: why its weights cannot be told
         ids: of its queries, [batch, queries], if they are known
+        window: how many keys each query sees, where it does not see all before it: a cache may hold no more
         """
         if problem:
             self._stop(problem)
@@ -93,15 +108,21 @@ class Attention:
                 options = {name: x[..., :filled] if name in ("mask", "bias") and x.shape[-1] > 1 else x for name, x in options.items()}
         if self._heads is not None:
             if max(self._heads) >= query.shape[1]:
-                raise IndexError(f"`heads` is {self._heads}, and {self.name} has {query.shape[1]} heads, counted from 0")
+                raise IndexError(f"`heads` is {self._heads}, and {self._called} has {query.shape[1]} heads, counted from 0")
             options = {name: _of_heads(x, self._heads) for name, x in options.items()}
             query = query[:, self._heads]
         # Causal order from the upper left is that of a text without a cache.
         alone = options.get("causal") and options.get("alignment") == "upper-left"
         begins = not block and (alone or self._begins(key, count, groups, text_begins))
+        # A recording may begin in the middle of a text, with a cache of what came before.
+        before = key.shape[2] - count if begins and not alone and self.kind == "decoder.self" else 0
+        if window is not None and before == window - 1 > 0:
+            self._stop(UNSEEN)  # A full window: it may have lost keys.
+            return False
         if begins:
             # A static cache writes over its keys.
             self._begin(key, self._chosen(key.clone() if cut and self._heads is None else key, groups))
+            self._before = self._count = max(before, 0)
             seen = (0, self._held)
         elif self._problem:
             return False
@@ -114,7 +135,7 @@ class Attention:
                 return False
             seen = (0, self._held)
         elif key.shape[2] > self._held + count:
-            self._stop("its cache holds more keys than were seen: record the text from its beginning")
+            self._stop(UNSEEN)
             return False
         elif not self._joins(key, count, groups):
             self._stop(REORDERED)
@@ -135,7 +156,7 @@ class Attention:
                 self._pieces.append(_row_of(query, seen, options, first, row))
         return begins
 
-    def _begins(self, key: torch.Tensor, count: int, groups: int, text_begins: bool | None) -> bool:
+    def _begins(self, key: Tensor, count: int, groups: int, text_begins: bool | None) -> bool:
         """Whether a text begins with these keys, of `count` queries."""
         if not self._keys and not self._problem:
             return True
@@ -145,32 +166,32 @@ class Attention:
             return True
         return self.kind == "encoder.self" and not self.follows(key, count, groups)
 
-    def follows(self, key: torch.Tensor, count: int, groups: int) -> bool:
+    def follows(self, key: Tensor, count: int, groups: int) -> bool:
         """Whether a call with `count` queries and these keys, all heads, goes on with the text: its keys are those before and one of each query."""
         if self._problem or not 0 < self._held == key.shape[2] - count:
             return False
         return not self._keys or (key.shape[0] == self._keys[0].shape[0] and self._joins(key, count, groups))
 
-    def _joins(self, key: torch.Tensor, count: int, groups: int) -> bool:
+    def _joins(self, key: Tensor, count: int, groups: int) -> bool:
         """Whether the keys before the new ones are those that were seen, by the last of them."""
         first, known = self._keys[0], key.shape[2] - count
         if key.data_ptr() == first.data_ptr() and key.shape[2] == first.shape[2]:
             return False  # A cache that was written over.
         return self._chosen(key[:, :, known - 1], groups).equal(self._keys[-1][:, :, -1])
 
-    def _is_source(self, key: torch.Tensor) -> bool:
+    def _is_source(self, key: Tensor) -> bool:
         return self._source is not None and key.data_ptr() == self._source.data_ptr() and key.shape == self._source.shape
 
-    def _chosen(self, key: torch.Tensor, groups: int) -> torch.Tensor:
+    def _chosen(self, key: Tensor, groups: int) -> Tensor:
         return key if self._heads is None else key[:, [head // groups for head in self._heads]]
 
-    def _begin(self, key: torch.Tensor, chosen: torch.Tensor) -> None:
+    def _begin(self, key: Tensor, chosen: Tensor) -> None:
         """A new text begins with these keys, of which some heads are kept."""
         self._stop("")
         self._append(chosen)
         self._source = key if self.kind == "decoder.cross" else None
 
-    def _append(self, key: torch.Tensor) -> None:
+    def _append(self, key: Tensor) -> None:
         self._keys.append(key)
         self._held += key.shape[2]
 
@@ -180,14 +201,14 @@ class Attention:
         self._pieces.clear()
         self._keys.clear()
         self._ids.clear()
-        self._count = self._held = 0
+        self._before = self._count = self._held = 0
         self._source = None
 
     def _expect(self) -> None:
         if self._problem:
-            raise ValueError(f"the attention of {self.name} cannot be computed: {self._problem}")
+            raise ValueError(f"the attention of {self._called} cannot be computed: {self._problem}")
 
-    def _key(self) -> torch.Tensor:
+    def _key(self) -> Tensor:
         self._expect()
         import torch
 
@@ -195,10 +216,16 @@ class Attention:
             self._keys[:] = [torch.cat(self._keys, 2)]
         return self._keys[0]
 
-    def _observe(self, batch: int, **wanted: Any) -> list[tuple[_Piece, Any]]:
+    def _entry(self, batch: int) -> tuple[int, Tensor]:
+        """Which entry of the batch, and all keys.
+
+        Raises IndexError for one that there is not.
+        """
         key = self._key()
-        if not 0 <= batch < key.shape[0]:
-            raise IndexError(f"there is no entry {batch} in a batch of {key.shape[0]}")
+        return place("batch", batch, key.shape[0], f"{self._called} has a batch of {key.shape[0]}"), key
+
+    def _observe(self, batch: int, **wanted: Any) -> list[tuple[_Piece, Any]]:
+        batch, key = self._entry(batch)
         found = []
         for piece in self._pieces:
             first, last = piece.keys
@@ -215,6 +242,8 @@ class Attention:
         Raises ValueError if the keys are not known any more, with the reason.
         """
         _, heads, queries, keys = self.shape
+        if head is not None:
+            head = place("head", head, heads, f"{self._called} has {heads} heads{'' if self._heads is None else ' that were kept'}")
         weights = np.zeros((heads, queries, keys), np.float32)
         row = 0
         for piece, observed in self._observe(batch, rows=True):
@@ -229,7 +258,7 @@ class Attention:
 
     def top(self, k: int, *, batch: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The k largest weights of each query and their keys, [heads, queries, k] each; a key that is none is -1."""
-        found = self._observe(batch, top=k)
+        found = self._observe(batch, top=whole("k", k))
         weights = np.concatenate([observed.top_weights[0] for _, observed in found], axis=1)
         keys = [np.where(o.top_keys[0] == 2**32 - 1, -1, o.top_keys[0].astype(np.int64) + p.keys[0]) for p, o in found]
         return weights, np.concatenate(keys, axis=1)
@@ -241,22 +270,22 @@ class Attention:
         """
         if len(self._pieces) != 1 or self._rows is not None:
             reason = "some of its queries were kept" if self._rows is not None else f"it was computed in {len(self._pieces)} calls"
-            raise ValueError(f"no pooled map of {self.name}, as {reason}; run the model once on the finished text, with all rows")
+            raise ValueError(f"no pooled map of {self._called}, as {reason}; run the model once on the finished text, with all rows")
+        _, _, queries, keys = self.shape
+        rows, columns = whole("rows", rows, 1, queries), whole("columns", columns, 1, keys)
         return self._observe(batch, cells=(rows, columns), pool=pool)[0][1].pooled[0]
 
-    def _long(self, batch: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
+    def _long(self, batch: int) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """All queries and keys `[heads, tokens, dim]` of an entry, and scale, softcap, causal and window.
 
         Raises ValueError for attention that does not follow from these.
         """
         import torch
 
-        key = self._key()
-        if not 0 <= batch < key.shape[0]:
-            raise IndexError(f"there is no entry {batch} in a batch of {key.shape[0]}")
+        batch, key = self._entry(batch)
         query = torch.cat([p.query[batch] for p in self._pieces], 1)
         if query.shape[1] != key.shape[2]:
-            raise ValueError(f"{self.name} has {query.shape[1]} queries and {key.shape[2]} keys: a long trace keeps one text, whole")
+            raise ValueError(f"{self._called} has {query.shape[1]} queries and {key.shape[2]} keys: a long trace keeps one text, whole")
         described = []
         for piece in self._pieces:
             options = {name: x for name, x in piece.options.items() if x is not None}
@@ -265,27 +294,27 @@ class Attention:
             options.pop("alignment", None)
             left, right = options.pop("window", None) or (None, None)
             if right is not None:
-                raise ValueError(f"the attention of {self.name} has a window to both sides, which a long trace does not keep")
+                raise ValueError(f"the attention of {self._called} has a window to both sides, which a long trace does not keep")
             mask, bias = options.pop("mask", None), options.pop("bias", None)
             if bias is not None:
-                mask = _as_mask(bias, self.name) if mask is None else mask & _as_mask(bias, self.name)
+                mask = _as_mask(bias, self._called) if mask is None else mask & _as_mask(bias, self._called)
             if mask is not None:
-                of_mask = _as_window(mask, batch, count, seen, self.name)
+                of_mask = _as_window(mask, batch, count, seen, self._called)
                 if not causal and left is None:
                     causal, left = of_mask
                 elif of_mask != (count == 1, None):
-                    raise ValueError(f"the attention of {self.name} has a mask beside its order, which a long trace does not keep")
+                    raise ValueError(f"the attention of {self._called} has a mask beside its order, which a long trace does not keep")
             elif piece.keys[0] > 0 and left is None:
                 left = seen - 1
             elif count == 1:
                 causal = True  # The last query may see all keys either way.
             if refused := set(options) - {"scale", "softcap"}:
-                raise ValueError(f"the attention of {self.name} has {', '.join(sorted(refused))}, which a long trace does not keep")
+                raise ValueError(f"the attention of {self._called} has {', '.join(sorted(refused))}, which a long trace does not keep")
             described.append((bool(causal), left, options.get("scale"), options.get("softcap")))
         # Windows show only where they hide something.
         windows = {one[1] for one in described} - {None}
         if len({(one[0], *one[2:]) for one in described}) > 1 or len(windows) > 1:
-            raise ValueError(f"the calls of {self.name} saw their keys by different rules, which a long trace does not keep")
+            raise ValueError(f"the calls of {self._called} saw their keys by different rules, which a long trace does not keep")
         causal, _, scale, softcap = described[0]
         return query, key[batch], {"causal": causal, "left": next(iter(windows), None), "scale": scale, "softcap": softcap}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from . import _regard
-from ._arrays import is_tensor, number, whole
+from ._arrays import is_tensor
+from ._given import list_of_texts, number, or_none, path_of, text_of, whole
 from ._regard import Trace
 
 EMBEDDED = "multi30k-en-de"
@@ -72,9 +73,9 @@ class Model:
         beam: width of the search; 1 is greedy; the model's own if left out
         prefix: what stands in front of every text of an encoder-decoder, such as "translate English to German: "
         """
-        beam, prefix = _or_none(whole, "beam", beam), text_of("prefix", prefix)
+        beam, prefix = or_none(_beam, "beam", beam), text_of("prefix", prefix)
         if isinstance(texts, str):
-            return self._inner.translate([texts], beam, prefix)[0]
+            return self._inner.translate([text_of("texts", texts)], beam, prefix)[0]
         return self._inner.translate(list_of_texts("texts", texts), beam, prefix)
 
     def generate(
@@ -108,8 +109,8 @@ class Model:
         """
         given = {"temperature": temperature, "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty}
         writing = SimpleNamespace(
-            max_tokens=_count("max_tokens", max_tokens), top_k=_or_none(_count, "top_k", top_k), seed=whole("seed", seed, most=2**64 - 1),
-            stop=list_of_texts("stop", stop), **{name: _or_none(number, name, x) for name, x in given.items()},
+            max_tokens=_count("max_tokens", max_tokens), top_k=or_none(_count, "top_k", top_k), seed=whole("seed", seed, most=2**64 - 1),
+            stop=list_of_texts("stop", stop), **{name: or_none(number, name, x) for name, x in given.items()},
         )
         return Written(*self._inner.generate(text_of("prompt", prompt), writing))
 
@@ -121,7 +122,7 @@ class Model:
         image: the path of a file (PNG, JPEG, WebP), or pixels: an array [height, width, 3 or 1], uint8, or a PIL image of any mode of 8 bits;
             what is transparent stands over white, and EXIF's orientation counts, as in files
         """
-        beam = _or_none(whole, "beam", beam)
+        beam = or_none(_beam, "beam", beam)
         return Caption(*self._inner.caption(_picture(image), beam))
 
     def look(self, text: str, *, target: str | None = None) -> Trace:
@@ -131,7 +132,7 @@ class Model:
         ----------
         target: what an encoder-decoder of Hugging Face writes; what it writes itself if left out
         """
-        return self._inner.look(text_of("text", text), _or_none(text_of, "target", target))
+        return self._inner.look(text_of("text", text), or_none(text_of, "target", target))
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -154,34 +155,20 @@ def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
     ------
     ValueError: what is wrong with its files
     """
-    return Model(_regard.open_model(os.fspath(name)))
+    return Model(_regard.open_model(text_of("name", path_of("name", name))))
 
 
 def _count(name: str, x: Any) -> int:
     return whole(name, x, most=sys.maxsize)
 
 
-def _or_none(read: Callable[[str, Any], Any], name: str, x: Any) -> Any:
-    return None if x is None else read(name, x)
-
-
-def text_of(name: str, x: Any) -> str:
-    """A text."""
-    if not isinstance(x, str):
-        raise TypeError(f"`{name}` is a {type(x).__name__}, expected a text")
-    return x
-
-
-def list_of_texts(name: str, texts: Any) -> list[str]:
-    """A list of texts; a text alone would be taken for its letters."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise TypeError(f"`{name}` is {'one text' if isinstance(texts, str) else f'a {type(texts).__name__}'}, expected a list of texts")
-    return [text_of(f"{name}[{at}]", text) for at, text in enumerate(texts)]
+def _beam(name: str, x: Any) -> int:
+    return whole(name, x, 1, _regard.WIDEST_BEAM)
 
 
 def _picture(image: Any) -> Any:
     if isinstance(image, (str, os.PathLike)):
-        return os.fspath(image)
+        return path_of("image", image)
     if is_tensor(image):
         image = image.detach().cpu().numpy()
     pil = sys.modules.get("PIL.Image")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ._given import list_of_texts
+
 
 def plot(weights: Any, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None, *, ax: Any = None, **imshow: Any) -> Any:
     """Draws a map `[queries, keys]`, or the mean of `[heads, queries, keys]`, with its tokens, and returns the axes.
@@ -20,6 +22,7 @@ def plot(weights: Any, queries: Sequence[str] | None = None, keys: Sequence[str]
 
     Raises
     ------
+    TypeError: queries or keys that are no lists of texts
     ValueError: weights of another number of axes; texts of another number than there are queries or keys
     """
     if ax is None:
@@ -35,6 +38,7 @@ def plot(weights: Any, queries: Sequence[str] | None = None, keys: Sequence[str]
     for name, texts, count, axis in (("queries", queries, weights.shape[0], ax.yaxis), ("keys", keys, weights.shape[1], ax.xaxis)):
         if texts is None:
             continue
+        texts = list_of_texts(name, texts)
         if len(texts) != count:
             raise ValueError(f"`{name}` has {len(texts)} texts, expected {count}")
         if count <= 60:

@@ -6,10 +6,10 @@ asked for. Nothing that the model computes changes.
 
 from __future__ import annotations
 
-import operator
+import html
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _trace
+from ._calls import kind_of, masks_of, numbered, problem_of, sides, texts_of
+from ._given import integer, or_none, path_of, text_of, whole, wholes
 from ._layer import REORDERED, Attention, on_cpu
 from ._regard import LongFile, Trace, traces_page
 from ._trace import frame
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch.nn import Module
+else:
+    Module = Tensor = Any  # Where hints are asked for, PyTorch need not be there.
 
 MOST_WEIGHTS = 1 << 25
 """A trace with more weights than this is refused: a page with so many numbers would not open."""
@@ -34,7 +39,7 @@ _keeping = threading.Lock()
 
 
 def record(
-    model: torch.nn.Module,
+    model: Module,
     tokenizer: Any = None,
     *,
     layers: Sequence[int] | None = None,
@@ -46,7 +51,9 @@ def record(
     >>> with regard.record(model, tokenizer) as seen:                 # doctest: +SKIP
     ...     model.generate(**inputs)
     >>> seen.weights(layer=0)[0]                                      # doctest: +SKIP
-    >>> seen                                                          # doctest: +SKIP  (in a notebook: the page)
+    >>> seen                                                          # doctest: +SKIP
+
+    In a notebook the last line shows the page.
 
     The model may be one of transformers that takes its attention from transformers' AttentionInterface (most do; Falcon, BLOOM, GPT-Neo, DeBERTa
     and MPNet, for example, do not), which goes on with the implementation that it has (SDPA, flash attention, eager); or any other module, of
@@ -62,12 +69,13 @@ def record(
     tokenizer: gives tokens their texts; without it they are numbers
     layers: layers that are kept, of each kind of attention, counted from 0; all if left out
     heads: heads that are kept, in this order; all if left out
-    rows: positions of the queries that are kept, counted from 0 along the whole text, or from the end of each call if negative: -1 keeps the
-        last query of the prompt and each generated one. All if left out. Keys are kept whole: a row needs them
+    rows: positions of the queries that are kept, counted from 0 along the whole text (also where the recording begins on a cache with the first
+        part of it, whose tokens have no texts then), or from the end of each call if negative: -1 keeps the last query of the prompt and each
+        generated one. All if left out. Keys are kept whole: a row needs them
 
     Raises
     ------
-    TypeError: for a model that is no module, and layers, heads or rows that are no lists of whole numbers
+    TypeError: for a model that is no module, a tokenizer that is none of transformers, and layers, heads or rows that are no lists of whole numbers
     ValueError: for layers and heads below 0 and no heads; when the block begins, for a model that does not take its attention from transformers' AttentionInterface
     """
     return Recorder(model, tokenizer, layers, heads, rows)
@@ -77,27 +85,30 @@ class Recorder:
     """What a model attended to; see `record`. In a notebook it shows itself as a page."""
 
     def __init__(
-        self, model: torch.nn.Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None = None
+        self, model: Module, tokenizer: Any, layers: Sequence[int] | None, heads: Sequence[int] | None, rows: Sequence[int] | None = None
     ) -> None:
-        if not hasattr(model, "named_modules"):
-            raise TypeError(f"`model` is a {type(model).__name__}, expected a torch.nn.Module")
+        if isinstance(model, type) or not hasattr(model, "named_modules"):
+            found = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+            raise TypeError(f"`model` is {found}, expected a torch.nn.Module")
+        if tokenizer is not None and not all(hasattr(tokenizer, name) for name in ("all_special_ids", "convert_ids_to_tokens", "decode")):
+            raise TypeError(f"`tokenizer` is a {type(tokenizer).__name__}, expected a tokenizer of transformers")
         self.model = model
         self.tokenizer = tokenizer
-        self.layers = _whole("layers", layers)
-        self.heads = _whole("heads", heads)
-        self.rows = _whole("rows", rows)
+        self.layers = or_none(wholes, "layers", layers)
+        self.heads = or_none(wholes, "heads", heads)
+        self.rows = or_none(wholes, "rows", rows)
         for name, numbers in (("layers", self.layers), ("heads", self.heads)):
             if min(numbers or [0]) < 0:
                 raise ValueError(f"`{name}` is {numbers}, expected numbers that count from 0")
         if self.heads == []:
             raise ValueError("`heads` is empty, expected at least one number; leave it out for all heads")
         self.found: dict[str, Attention] = {}
-        self._names: dict[torch.nn.Module, str] = {}
+        self._names: dict[Module, str] = {}
         self._undo: list[Callable[[], Any]] = []
         self._now = _Running()
         self._ran = False
         # How often each module without causal order ran.
-        self._runs: dict[torch.nn.Module, int] = {}
+        self._runs: dict[Module, int] = {}
 
     # ---- recording ----
 
@@ -135,18 +146,18 @@ class Recorder:
         for one in self.found.values():
             one._source = None
 
-    def _hook(self, module: torch.nn.Module, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
+    def _hook(self, module: Module, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
         """Calls `before(module, arguments, named)` and `after(module)` around each run of a module of the model."""
         import torch
 
         if isinstance(module, (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)):
             return  # A layer leaves its fast path where it or a part of it has hooks. It attends once: what is seen is a pass by itself.
 
-        def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def enter(module: Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             if module in self._names:
                 before(module, arguments, named)
 
-        def leave(module: torch.nn.Module, *_: Any) -> None:
+        def leave(module: Module, *_: Any) -> None:
             if module in self._names:
                 after(module)
 
@@ -203,13 +214,13 @@ class Recorder:
         # By id: torch.compile compiles these hooks for one layer and runs them for the others, with the first one's module where that is a key.
         known = {id(module) for module in self._names}
 
-        def enter(module: torch.nn.Module, *_: Any) -> None:
+        def enter(module: Module, *_: Any) -> None:
             # On its fast path a layer attends without calling its part that does.
             attends = isinstance(module, torch.nn.TransformerEncoderLayer) and id(module.self_attn) in known
             if attends or id(module) in known:
                 self._now.stack.append(module)
 
-        def leave(module: torch.nn.Module, *_: Any) -> None:
+        def leave(module: Module, *_: Any) -> None:
             if self._now.stack[-1:] == [module]:
                 self._now.stack.pop()
 
@@ -231,7 +242,7 @@ class Recorder:
             self._hook(module, count)
         queries, keys = query.shape[2], key.shape[2]
         flash, sdpa = "flash" in implementation, implementation == "sdpa"
-        problem, options, filled = _problem_of(given, implementation), {}, None
+        problem, options, filled = problem_of(given, implementation), {}, None
         if problem:
             mask = None
         # Eager and flex attention apply no order but that of the mask.
@@ -253,9 +264,9 @@ class Recorder:
             "softcap": given.get("softcap"),
             "sink": None if sdpa else given.get("s_aux"),
             "causal": ordered,
-            **_masks(mask, queries, keys, given.get("position_bias")),
+            **masks_of(mask, queries, keys, given.get("position_bias")),
         }
-        self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None)
+        self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None, window=given.get("sliding_window"))
 
     def _see_torch(
         self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **_: Any
@@ -263,7 +274,11 @@ class Recorder:
         """A call of `scaled_dot_product_attention`."""
         now = self._now
         if now.stack and not now.inside and query.dim() == 4 and not query.is_nested:
-            options = {"causal": bool(is_causal), "alignment": "upper-left", "scale": scale, **_masks(attn_mask, query.shape[2])}
+            # PyTorch repeats what has one entry, or one head of queries.
+            batch = max(len(x) for x in (query, key, value))
+            query, key = (x.expand(batch, -1, -1, -1) if len(x) == 1 else x for x in (query, key))
+            query = query.expand(-1, key.shape[1], -1, -1) if query.shape[1] == 1 else query
+            options = {"causal": bool(is_causal), "alignment": "upper-left", "scale": scale, **masks_of(attn_mask, query.shape[2])}
             self._keep(now.stack[-1], query, key, options, is_causal)
 
     def _inside(self, kind: str) -> Any:
@@ -273,14 +288,14 @@ class Recorder:
         around = self._now.stack[-1:]
         return around[0] if around and isinstance(around[0], getattr(torch.nn, kind)) else None
 
-    def _keep(self, module: torch.nn.Module, *call: Any, **more: Any) -> None:
+    def _keep(self, module: Module, *call: Any, **more: Any) -> None:
         with _keeping:
             if module in self._names:  # The recording may have ended meanwhile, on another thread.
                 self._add(module, *call, **more)
 
     def _add(
-        self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, options: dict[str, Any],
-        causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False,
+        self, module: Module, query: Tensor, key: Tensor, options: dict[str, Any],
+        causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False, window: int | None = None,
     ) -> None:
         now = self._now
         if not now.depth:
@@ -289,17 +304,17 @@ class Recorder:
         turn, last_run = now.turns.get(module, (0, run))
         name, block = self._names[module], False
         if turn:
-            before = self.found[_numbered(name, turn)]
+            before = self.found[numbered(name, turn)]
             # A module that attends again in the same run does so for other windows; one that runs again is another layer, or goes on.
             block = windows and run == last_run and before.kind == "encoder.self" and key.shape[2] == count
             if not block and not before.follows(key, count, groups):
                 turn += 1
         turn = turn or 1
         now.turns[module] = turn, run
-        name = _numbered(name, turn)
+        name = numbered(name, turn)
         attention = self.found.get(name)
         if attention is None:
-            kind = _kind(name, causal, self._two_texts())
+            kind = kind_of(name, causal, self._two_texts())
             layer = sum(one.kind == kind for one in self.found.values())
             attention = self.found[name] = Attention(name, kind, layer, _rows=self.rows, _heads=self.heads)
         # What looks at images in a model that reads text, too, has other queries.
@@ -308,7 +323,9 @@ class Recorder:
             attention._held, attention._ids = key.shape[2], [ids]
             return
         had = attention._problem
-        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem, ids=ids)
+        begins = attention.add(
+            query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem, ids=ids, window=window
+        )
         if attention.kind != "decoder.cross":
             now.text_begins = bool(now.text_begins) or begins
         if attention._problem is REORDERED and not had:
@@ -326,7 +343,7 @@ class Recorder:
 
     def _one(self, layer: int, kind: str | None) -> Attention:
         self._expect(self.maps)
-        kind = kind or self.maps[-1].kind
+        layer, kind = integer("layer", layer), or_none(text_of, "kind", kind) or self.maps[-1].kind
         for one in self.maps:
             if (one.layer, one.kind) == (layer, kind):
                 return one
@@ -349,32 +366,47 @@ class Recorder:
         """[heads, rows, columns] of a layer: its map in cells, each the largest weight or (pool = "mean") the mean, without the map."""
         return self._one(layer, kind).pooled(rows, columns, batch=batch, pool=pool)
 
-    def _tokens(self, pieces: list[Any], batch: int, length: int) -> Any:
-        """The texts of ids `[batch, some]` that follow each other; where they are not those of all `length` places, that number."""
-        if any(piece is None or piece.shape[0] <= batch for piece in pieces) or sum(piece.shape[1] for piece in pieces) != length:
+    def _tokens(self, pieces: list[Any], batch: int, length: int, before: int = 0) -> Any:
+        """The texts of ids `[batch, some]` that follow each other, behind `before` that have none; where they are not those of all `length`
+        places, that number."""
+        if any(piece is None or piece.shape[0] <= batch for piece in pieces) or before + sum(piece.shape[1] for piece in pieces) != length:
             return length
-        return _texts(self.tokenizer, [x for piece in pieces for x in piece[batch].tolist()])
+        return [("", None, False)] * before + texts_of(self.tokenizer, [x for piece in pieces for x in piece[batch].tolist()])
+
+    def _layers(self, layers: Sequence[int] | None) -> list[Attention]:
+        """The maps of some layers, or all.
+
+        Raises ValueError where there is none.
+        """
+        layers = or_none(wholes, "layers", layers)
+        chosen = [one for one in self.maps if layers is None or one.layer in layers]
+        self._expect(chosen or self.maps)
+        if not chosen:
+            there = ", ".join(f"{one.kind} {one.layer}" for one in self.maps)
+            raise ValueError(f"`layers` is {layers}, and no such layer was recorded; there are {there}")
+        return chosen
 
     def trace(self, *, batch: int = 0, layers: Sequence[int] | None = None) -> Trace:
         """The maps of one entry of the batch, with weights, as the rest of regard reads them.
 
         Raises ValueError for more weights than a page can hold: choose layers, or ask for `pooled` cells.
         """
-        chosen = [one for one in self.maps if layers is None or one.layer in layers]
-        self._expect(chosen)
+        chosen = self._layers(layers)
         count = sum(int(np.prod(one.shape[1:])) for one in chosen)
         if count > MOST_WEIGHTS:
             raise ValueError(
-                f"{len(chosen)} layers have {count} weights, at most {MOST_WEIGHTS} fit a trace: pass layers=[...], record rows=[...], "
+                f"{len(chosen)} layers have {count} weights, at most {MOST_WEIGHTS} fit a trace: pass layers=[...] here, record rows=[...], "
                 "use `pooled`, or `save` queries and keys (long=True)"
             )
+        batch, _ = chosen[0]._entry(batch)
         source = next((one._ids for one in self.found.values() if one.kind == "encoder.self"), [None])
         added = []
         for one in chosen:
-            of_keys = source if one.kind == "decoder.cross" else one._ids
-            added.append((one, self._tokens(one._ids, batch, one._count), self._tokens(of_keys, batch, one.shape[3])))
+            of_keys, before = (source, 0) if one.kind == "decoder.cross" else (one._ids, one._before)
+            queries = self._tokens(one._ids, batch, one._count, one._before)
+            added.append((one, queries, self._tokens(of_keys, batch, one.shape[3], before)))
         between = "" if self.tokenizer else " "
-        texts = [between.join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in _sides(added)]
+        texts = [between.join(text for text, _, special in tokens if not special).strip() if isinstance(tokens, list) else "" for tokens in sides(added)]
         trace = Trace(type(self.model).__name__, *texts)
         for one, queries, keys in added:
             queries = [queries[at] for at in one.positions] if isinstance(queries, list) else len(one.positions)
@@ -388,16 +420,19 @@ class Recorder:
                 trace.add(one.kind, one.layer, queries, keys, weights[at : at + 1], normalized=whole, name=f"{one.kind}, head {head + 1}")
         return trace
 
-    def report(self, *, batch: int = 0) -> str:
-        """What stands out, in words."""
-        return "\n".join(self.trace(batch=batch).report())
+    def report(self, *, batch: int = 0, layers: Sequence[int] | None = None) -> str:
+        """What stands out, in words; arguments as for `trace`."""
+        return "\n".join(self.trace(batch=batch, layers=layers).report())
 
-    def save(self, path: str | os.PathLike[str], *, batch: int = 0, long: bool | None = None) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, batch: int = 0, layers: Sequence[int] | None = None, long: bool | None = None
+    ) -> None:
         """Writes the trace to a file, for `regard view` and `regard serve`. It appears whole or not at all.
 
         Parameters
         ----------
         batch: which entry
+        layers: which of the layers that were recorded; all if left out
         long: keep queries and keys (as float16) in place of weights, as `regard look --long` does, so that any part of a map of 100,000 tokens
             can be looked at; if left out, where there are more weights than a trace holds
 
@@ -406,29 +441,31 @@ class Recorder:
         ValueError: for a long trace: a model with two texts (encoder-decoders), rows that were chosen, attention that does not follow from
             causal order and a window (padding, biases, sinks)
         """
+        path, layers = path_of("path", path), or_none(wholes, "layers", layers)
+        chosen = self._layers(layers)
         if long is None:
-            long = sum(int(np.prod(one.shape[1:])) for one in self.maps) > MOST_WEIGHTS and self.rows is None
+            long = sum(int(np.prod(one.shape[1:])) for one in chosen) > MOST_WEIGHTS and self.rows is None
         if long:
-            self._save_long(path, batch)
+            self._save_long(path, batch, chosen)
         else:
-            _trace.write_traces(path, self.trace(batch=batch))
+            _trace.write_traces(path, self.trace(batch=batch, layers=layers))
 
-    def _save_long(self, path: str | os.PathLike[str], batch: int) -> None:
-        self._expect(self.maps)
+    def _save_long(self, path: str, batch: int, chosen: list[Attention]) -> None:
         if self.rows is not None:
             raise ValueError("a long trace keeps all queries: record without rows=")
-        kinds = {one.kind for one in self.maps}
+        kinds = {one.kind for one in chosen}
         if len(kinds) > 1 or "decoder.cross" in kinds:
             raise ValueError(f"a long trace keeps one text, and this model has {', '.join(sorted(kinds))}")
         layers = []
-        for one in self.maps:
+        for one in chosen:
             _, heads, _, _ = one.shape
             groups, dim = one._keys[0].shape[1], one._pieces[0].query.shape[3]
             numbers = list(range(heads)) if self.heads is None else self.heads
             layers.append(SimpleNamespace(layer=one.layer, heads=numbers, keys_of=[head * groups // heads for head in range(heads)], dim=dim))
-        tokens = self._tokens(self.maps[0]._ids, batch, self.maps[0].shape[3])
-        file = LongFile(os.fspath(path), type(self.model).__name__, "", tokens, layers)
-        for number, (one, layer) in enumerate(zip(self.maps, layers)):
+        batch, _ = chosen[0]._entry(batch)
+        tokens = self._tokens(chosen[0]._ids, batch, chosen[0].shape[3])
+        file = LongFile(path, type(self.model).__name__, "", tokens, layers)
+        for number, (one, layer) in enumerate(zip(chosen, layers)):
             query, key, options = one._long(batch)
             query, key = (np.ascontiguousarray(on_cpu(x).numpy()) for x in (query, key))
             for head, of_key in enumerate(layer.keys_of):
@@ -446,16 +483,16 @@ class Recorder:
         there = ", ".join(f"{one.kind} {one.layer}" for one in self.found.values())
         raise ValueError(f"nothing was recorded: none of layers={self.layers} with rows={self.rows} came; there were {there}")
 
-    def serve(self, *, batch: int = 0, port: int = 0, open_browser: bool = True) -> _trace.Viewer:
-        """Opens the viewer."""
-        return _trace.serve(self.trace(batch=batch), port=port, open_browser=open_browser)
+    def serve(self, *, batch: int = 0, layers: Sequence[int] | None = None, port: int = 0, open_browser: bool = True) -> _trace.Viewer:
+        """Opens the viewer; batch and layers as for `trace`."""
+        return _trace.serve(self.trace(batch=batch, layers=layers), port=port, open_browser=open_browser)
 
-    def html(self, *, batch: int = 0) -> str:
-        """One page, which needs nothing else."""
-        return traces_page([self.trace(batch=batch)], type(self.model).__name__)
+    def html(self, *, batch: int = 0, layers: Sequence[int] | None = None) -> str:
+        """One page, which needs nothing else; arguments as for `trace`."""
+        return traces_page([self.trace(batch=batch, layers=layers)], type(self.model).__name__)
 
-    def show(self, *, batch: int = 0, height: int = 760) -> Any:
-        """The page in a notebook.
+    def show(self, *, batch: int = 0, layers: Sequence[int] | None = None, height: int = 760) -> Any:
+        """The page in a notebook; batch and layers as for `trace`.
 
         Raises ImportError without IPython.
         """
@@ -463,10 +500,17 @@ class Recorder:
             from IPython.display import HTML
         except ImportError as error:
             raise ImportError("`show` needs IPython, which notebooks have: pip install ipython; `serve`, `save` and `html` work without it") from error
-        return HTML(frame(self.html(batch=batch), height))
+        return HTML(frame(self.html(batch=batch, layers=layers), whole("height", height)))
 
     def _repr_html_(self) -> str | None:
-        return frame(self.html(), 760) if self.maps else None
+        if not self.maps:
+            return None
+        try:
+            return frame(self.html(), 760)
+        except ValueError as reason:
+            # A notebook would print where in here it was raised.
+            advice = "seen.maps tells what was recorded; seen.show(layers=[...]) shows some of it, and seen.weights(layer, kind=...) reads it."
+            return f"<p>{html.escape(repr(self))}<br>There is no page of all of it: {html.escape(str(reason))}.<br>{advice}</p>"
 
     def __repr__(self) -> str:
         kinds = {one.kind: 0 for one in self.maps}
@@ -481,14 +525,14 @@ class _Running(threading.local):
 
     def __init__(self) -> None:
         # The modules around what runs, where PyTorch's functions are seen.
-        self.stack: list[torch.nn.Module] = []
+        self.stack: list[Module] = []
         # Whether an implementation of attention runs that was seen already.
         self.inside = False
         # The ids that the model, or that of its two parts which runs, reads now.
-        self.ids: torch.Tensor | None = None
+        self.ids: Tensor | None = None
         # How many models of transformers are around it; of their pass: how many entries each module has used, and its run.
         self.depth = 0
-        self.turns: dict[torch.nn.Module, tuple[int, int]] = {}
+        self.turns: dict[Module, tuple[int, int]] = {}
         # Whether a text began in this pass, in self-attention; None before there was any.
         self.text_begins: bool | None = None
 
@@ -596,28 +640,6 @@ def _attend(attend: Callable[..., Any], implementation: str, *arguments: Any, **
             now.inside = False
 
 
-def _problem_of(given: dict[str, Any], implementation: str) -> str:
-    """Why the weights of a call do not follow from queries, keys and mask; empty if they do."""
-    import torch
-
-    mask = given.get("attention_mask")
-    if mask is not None and not isinstance(mask, torch.Tensor):
-        return f"its mask is a {type(mask).__name__}, no tensor: use attn_implementation='sdpa'"
-    if given.get("sinks") is not None:
-        return "it has a sink for each query"
-    # Implementations that have pages of their own are named so; SDPA is told where they are.
-    if implementation.startswith("paged|") or given.get("read_index") is not None or given.get("block_table") is not None:
-        return "its keys are in the pages of continuous batching"
-    if "flash" in implementation:
-        places = given.get("position_ids")
-        packed = mask is None and places is not None and places.ndim == 2 and places.shape[0] == 1
-        # A text begins at each position that is the least.
-        packed = packed and bool((places.diff() < 0).any() | ((places == places.min()).sum() > 1))
-        if packed or given.get("cu_seq_lens_q") is not None or given.get("cu_seq_lens_k") is not None:
-            return "its texts are packed into one: use attn_implementation='sdpa'"
-    return ""
-
-
 def _see_multihead(
     recorder: Recorder, module: Any, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
     average_attn_weights: bool = True, is_causal: bool = False,
@@ -707,67 +729,3 @@ def _added(mask: Any) -> Any:
     import torch
 
     return torch.zeros(mask.shape).masked_fill(mask.cpu(), -torch.inf) if mask.dtype == torch.bool else mask.float().cpu()
-
-
-def _masks(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -> dict[str, Any]:
-    found = {}
-    if mask is not None and mask.dtype.is_floating_point:
-        bias = mask if bias is None else bias + mask
-    elif mask is not None:
-        # A mask may have room for keys that are not there yet.
-        found["mask"] = mask[..., -queries:, : keys or mask.shape[-1]] if mask.ndim == 4 else mask
-    if bias is not None:
-        found["bias"] = bias[..., : keys or bias.shape[-1]]
-    return found
-
-
-def _whole(name: str, x: Any) -> list[int] | None:
-    """An argument that is a list of whole numbers, or None.
-
-    Raises TypeError for any other.
-    """
-    if x is None:
-        return None
-    if not isinstance(x, Iterable) or isinstance(x, (str, bytes)):
-        raise TypeError(f"`{name}` is {x!r}, expected a list of whole numbers, such as [{x}]")
-    try:
-        return [operator.index(number) for number in x]
-    except TypeError:
-        raise TypeError(f"`{name}` is {x!r}, expected a list of whole numbers") from None
-
-
-def _numbered(name: str, turn: int) -> str:
-    """The entry of a module's nth layer, where it serves several."""
-    return name if turn == 1 else f"{name} ({turn})"
-
-
-def _kind(name: str, causal: bool, encoder_decoder: bool) -> str:
-    parts = name.lower()
-    if any(mark in parts for mark in ("cross", "encoder_attn", "encdecattention", "multihead_attn")):
-        return "decoder.cross"
-    if encoder_decoder:
-        return "decoder.self" if "decoder" in parts else "encoder.self"
-    return "decoder.self" if causal else "encoder.self"
-
-
-def _sides(added: list[tuple[Attention, Any, Any]]) -> tuple[Any, Any]:
-    source = next((keys for one, _, keys in added if one.kind != "decoder.self"), None)
-    target = next((queries for one, queries, _ in added if one.kind.startswith("decoder") and (source is not None)), None)
-    return (added[0][2] if source is None else source), target
-
-
-def _texts(tokenizer: Any, ids: list[int]) -> list[tuple[str, int | None, bool]]:
-    """The text of each token, the number of its word, and whether it is special."""
-    if tokenizer is None:
-        return [(str(i), None, False) for i in ids]
-    special = set(tokenizer.all_special_ids)
-    written = tokenizer.convert_ids_to_tokens(ids)
-    marked = any(piece and piece[0] in "Ġ▁" for piece in written)
-    word, found = -1, []
-    for i, piece in zip(ids, written):
-        begins = piece is None or (piece[:1] in ("Ġ", "▁") if marked else not piece.startswith("##"))
-        word += begins or word < 0
-        text = tokenizer.decode([i]) if i not in special else piece
-        text = text.removeprefix("##") if not marked else (" " if begins else "") + text.strip()
-        found.append((text, None if i in special else word, i in special))
-    return found

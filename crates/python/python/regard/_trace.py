@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Iterable
 
 from . import _regard
-from ._arrays import whole
+from ._given import path_of, whole
 from ._regard import Trace
 
 
@@ -17,12 +17,12 @@ def read_traces(path: str | os.PathLike[str]) -> list[Trace]:
 
     Raises ValueError for a file that is none.
     """
-    return _regard.read_traces(os.fspath(path))
+    return _regard.read_traces(path_of("path", path))
 
 
 def write_traces(path: str | os.PathLike[str], traces: Trace | Iterable[Trace]) -> None:
     """Writes traces to a file, which `regard view`, `regard serve` and `read_traces` open. It appears whole or not at all."""
-    _regard.write_traces(os.fspath(path), _list(traces))
+    _regard.write_traces(path_of("path", path), _list(traces))
 
 
 class Viewer:
@@ -67,7 +67,15 @@ def serve(traces: Trace | Iterable[Trace], *, port: int = 0, open_browser: bool 
 
 
 def _list(traces: Trace | Iterable[Trace]) -> list[Trace]:
-    return [traces] if isinstance(traces, Trace) else list(traces)
+    if isinstance(traces, Trace):
+        return [traces]
+    if not isinstance(traces, Iterable):
+        raise TypeError(f"`traces` is a {type(traces).__name__}, expected a trace or a list of traces")
+    found = list(traces)
+    for at, one in enumerate(found):
+        if not isinstance(one, Trace):
+            raise TypeError(f"`traces[{at}]` is a {type(one).__name__}, expected a trace")
+    return found
 
 
 def frame(page: str, height: int) -> str:

@@ -200,6 +200,7 @@ async function openTrace(file) {
   if (!file) return;
   const { first } = await (await request(`api/open?${new URLSearchParams({ name: file.name })}`, { method: "POST", body: file })).json();
   await readCatalogue();
+  if (!catalogue.traces.some((one) => String(one.id) === String(first))) throw new Error(`${file.name} holds no traces: nothing was recorded into it`);
   set({ trace: first, view: "overview", map: "", heads: "", window: "", chosen: "" });
 }
 if (here) {

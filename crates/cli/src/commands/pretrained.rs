@@ -40,22 +40,18 @@ pub fn model_on(
     if !is_card(device) {
         return model(opened, storage, quiet);
     }
-    if storage.is_some_and(|storage| storage != Storage::F32) {
-        devices::tell_cpu_as(&opened.name, "weights have 32 bits on a card");
-        return model(opened, storage, quiet);
-    }
-    match opened.on_card(device) {
-        Ok(model) => {
+    let narrow = storage.is_some_and(|storage| storage != Storage::F32);
+    match (!narrow).then(|| opened.on_card(device)) {
+        None => devices::tell_cpu_as(&opened.name, "weights have 32 bits on a card"),
+        Some(Ok(model)) => {
             warn_of_tokens(opened.tokenizer.without_rows(), quiet);
-            Ok(model)
+            return Ok(model);
         }
-        // One that reads a text as a whole.
-        Err(OpenedError::Other { .. }) => model(opened, storage, quiet),
-        Err(reason) => {
-            devices::tell_cpu_as(&opened.name, &reason.to_string());
-            model(opened, storage, quiet)
-        }
+        // One that reads a text as a whole: as for all that a card does not compute.
+        Some(Err(OpenedError::Other { .. })) => {}
+        Some(Err(reason)) => devices::tell_cpu_as(&opened.name, &reason.to_string()),
     }
+    model(opened, storage, quiet)
 }
 
 /// Reads the weights and packs them for the kernels of the CPU, with a warning of what the tokenizer has and the model has not.

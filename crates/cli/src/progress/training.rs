@@ -212,7 +212,7 @@ fn describe(started: &Started) -> String {
     );
     if dropped > 0 {
         text.push_str(&format!(
-            " ({dropped} dropped: {} with an empty side, {} too long, {} of too different lengths)",
+            " ({dropped} dropped: {} empty, {} too long, {} of too different lengths)",
             corpus.empty, corpus.too_long, corpus.ratio
         ));
     }

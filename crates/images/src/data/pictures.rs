@@ -23,6 +23,7 @@ use crate::{Image, ImagesError, Normalize};
 #[derive(Debug, Default)]
 pub struct Pictures {
     all: Vec<Picture>,
+    /// `None` where all are kept.
     again: Option<Arc<Again>>,
 }
 
@@ -94,13 +95,16 @@ impl Pictures {
             });
             others.push(rest);
         }
-        let again = Again {
-            read: Box::new(move |number| Ok(read(number)?.0)),
-            threads: loading.threads,
-            ahead: Mutex::new(None),
-        };
-        let again = Some(Arc::new(again));
-        Ok((Self { all, again }, others, loader.skipped().len()))
+        let skipped = loader.skipped().len();
+        // What `read` holds goes where all are kept.
+        let again = (bytes > most).then(|| {
+            Arc::new(Again {
+                read: Box::new(move |number| Ok(read(number)?.0)),
+                threads: loading.threads,
+                ahead: Mutex::new(None),
+            })
+        });
+        Ok((Self { all, again }, others, skipped))
     }
 
     /// How many there are.
@@ -234,7 +238,6 @@ impl Pictures {
         self.all = stay;
         Self {
             all: taken,
-            // What is read ahead is that of one part.
             again: self.again.clone(),
         }
     }

@@ -171,6 +171,13 @@ fn images_beyond_the_memory_are_read_again() {
     assert!(pictures.all(&[]).unwrap().is_empty());
     pictures.ahead(&[]).unwrap();
 
+    // Where all are kept, nothing else is.
+    let held = Arc::new(());
+    let own = held.clone();
+    let read = move |i: usize| Ok((Image::filled(1, 1, &[i as u8])?, Arc::strong_count(&own)));
+    let (kept, ..) = Pictures::read(3, &Loading::default(), 3, read).unwrap();
+    assert_eq!((kept.kept(), Arc::strong_count(&held)), (3, 1));
+
     let taken = pictures.split_off(|row| row % 2 == 1);
     assert_eq!((pictures.len(), taken.len()), (3, 2));
     assert_eq!(

@@ -67,11 +67,6 @@ pub struct Data {
 type Examples<'a> = (Vec<Cow<'a, Image>>, Vec<Vec<u32>>);
 
 impl Data {
-    /// The image and the number of the caption of an example.
-    fn pair(&self, row: usize) -> (usize, usize) {
-        self.pairs.get(row).copied().unwrap_or((row, 0))
-    }
-
     /// The images of the examples in the `share` of `rows`, and the captions of all.
     fn examples(&self, rows: &[usize], share: Range<usize>) -> Result<Examples<'_>, ImagesError> {
         let target = self.tokenizers.target();
@@ -91,9 +86,9 @@ impl Data {
                 Ok((own.map(Cow::Owned).collect(), ids))
             }
             CaptionedImages::Files { images, captions } => {
-                let own: Vec<usize> = rows[share].iter().map(|&row| self.pair(row).0).collect();
+                let own: Vec<usize> = rows[share].iter().map(|&row| self.pairs[row].0).collect();
                 let ids = rows.par_iter().map(|&row| {
-                    let (image, caption) = self.pair(row);
+                    let (image, caption) = self.pairs[row];
                     ids(&captions[image][caption].text)
                 });
                 Ok((images.all(&own)?, ids.collect()))
@@ -434,7 +429,7 @@ impl Task for Captioning {
         match &data.train {
             CaptionedImages::Scenes(_) => Ok(()),
             CaptionedImages::Files { images, .. } => {
-                let rows: Vec<usize> = rows.iter().map(|&row| data.pair(row).0).collect();
+                let rows: Vec<usize> = rows.iter().map(|&row| data.pairs[row].0).collect();
                 Ok(images.ahead(&rows)?)
             }
         }

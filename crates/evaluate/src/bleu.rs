@@ -50,16 +50,20 @@ pub enum Smoothing {
     /// 1/2, 1/4, 1/8 ... of a count for the first, second, third empty order (method 3, NIST).
     #[default]
     Exp,
+    /// 1e-15 in place of no match, 1e-9 in place of no n-gram: BLEU of captions as `pycocoevalcap` has it. sacrebleu does not know it,
+    /// and it is not read from text.
+    Tiny,
 }
 
 impl fmt::Display for Smoothing {
-    /// As in a signature: `exp`, `none`, `floor[0.10]`, `add-k[1.00]`.
+    /// As in a signature: `exp`, `none`, `floor[0.10]`, `add-k[1.00]`, `tiny`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => formatter.write_str("none"),
             Self::Floor(value) => write!(formatter, "floor[{value:.2}]"),
             Self::AddK(value) => write!(formatter, "add-k[{value:.2}]"),
             Self::Exp => formatter.write_str("exp"),
+            Self::Tiny => formatter.write_str("tiny"),
         }
     }
 }
@@ -256,7 +260,8 @@ impl Bleu {
             0.0
         };
         let mut precisions = vec![0.0; self.order];
-        if counts.iter().all(|&count| count == 0) {
+        let tiny = self.smoothing == Smoothing::Tiny && hypothesis > 0.0;
+        if counts.iter().all(|&count| count == 0) && !tiny {
             return Parts {
                 score: 0.0,
                 precisions,
@@ -266,11 +271,14 @@ impl Bleu {
         let mut halved = 1.0;
         let mut orders = self.order;
         for (index, precision) in precisions.iter_mut().enumerate() {
-            let added = match self.smoothing {
-                Smoothing::AddK(value) if index > 0 => value,
-                _ => 0.0,
+            let (count, total) = (counts[index] as f64, totals[index] as f64);
+            let (count, total) = match self.smoothing {
+                Smoothing::AddK(value) if index > 0 => (count + value, total + value),
+                Smoothing::Tiny if total > 0.0 || !self.effective_order => {
+                    (count.max(1e-15), total.max(1e-9))
+                }
+                _ => (count, total),
             };
-            let (count, total) = (counts[index] as f64 + added, totals[index] as f64 + added);
             if total == 0.0 {
                 break;
             }
@@ -286,7 +294,7 @@ impl Bleu {
                         100.0 / (halved * total)
                     }
                     Smoothing::Floor(value) => 100.0 * value / total,
-                    Smoothing::None | Smoothing::AddK(_) => 0.0,
+                    Smoothing::None | Smoothing::AddK(_) | Smoothing::Tiny => 0.0,
                 }
             };
         }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! `l` counts the bigrams of a caption. All captions are words between white space, lower-cased and without punctuation by the caller.
-//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text, but for a BLEU of 0. As its tokenizer does (that of
-//! the Penn Treebank), contractions are split: `there's` is `there 's`, `don't` is `do n't`, `cannot` is `can not`. Two things differ: a
-//! few rare words with apostrophes (`'em`, `'90s`, `ol'`, `y'all`, `rock'n'roll`), and words with a hyphen, which stay whole there. Where
-//! no n-gram of some length has a match, BLEU is 0, and there a small number: 1e-15 stands for the matches, and 1e-9 for the n-grams if
-//! there are none. With a single image every inverse frequency, and so CIDEr-D, is 0.
+//! The definitions are those of `pycocoevalcap`, whose numbers these are on such text, also where no n-gram of some length has a match
+//! ([`Smoothing::Tiny`]). As its tokenizer does (that of the Penn Treebank), contractions are split: `there's` is `there 's`, `don't` is
+//! `do n't`, `cannot` is `can not`. Two things differ: words with other apostrophes, which that tokenizer splits by lists of words and
+//! letters (`y'all`, `rock'n'roll`, `b'day`), or whose apostrophe it keeps at the edge (`'em`, `'90s`, `ol'`); and words with a hyphen,
+//! which stay whole there. With a single image every inverse frequency, and so CIDEr-D, is 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -47,8 +47,8 @@ const FUSED: [&str; 6] = ["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"]
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaptionScores {
-    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100; 0 where an order has no match. There `pycocoevalcap` gives a
-    /// small number: as BLEU-4 up to 3.2 if no caption has four words, otherwise below 0.02.
+    /// BLEU with n-grams of up to 1, 2, 3 and 4 words, 0 to 100. Where an order has no match it is a small number
+    /// ([`Smoothing::Tiny`]): as BLEU-4 up to 3.2 if no caption has four words, otherwise below 0.02.
     pub bleu: [f64; ORDER],
     /// CIDEr-D, 0 to 10.
     pub cider_d: f64,
@@ -125,7 +125,7 @@ impl CaptionCounts {
         let counted = |order: usize| -> Result<(Bleu, SegmentCounts), EvaluateError> {
             let metric = Bleu {
                 tokenizer: Tokenizer::None,
-                smoothing: Smoothing::None,
+                smoothing: Smoothing::Tiny,
                 order,
                 ..Bleu::default()
             };

@@ -14,17 +14,16 @@ struct Case {
 #[test]
 fn captions_score_as_in_pycocoevalcap() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("golden/captions.json")).unwrap();
-    // The last one has contractions.
-    assert_eq!(cases.len(), 6);
+    // The sixth has contractions, those behind it orders without a match or without an n-gram.
+    assert_eq!(cases.len(), 11);
     for case in cases {
         let found = CaptionScores::of(&case.captions, &case.references).unwrap();
         assert!((found.cider_d - case.cider_d).abs() < 1e-9, "{found}");
         for (found, expected) in found.bleu.iter().zip(case.bleu) {
             // pycocoevalcap adds 1e-9 to every count of n-grams.
-            assert!(
-                (found - 100.0 * expected).abs() < 1e-6,
-                "{found} {expected}"
-            );
+            let expected = 100.0 * expected;
+            let most = 1e-6 * expected.min(1.0);
+            assert!((found - expected).abs() <= most, "{found} {expected}");
         }
     }
 }

@@ -20,6 +20,7 @@ fn bleus() -> impl Strategy<Value = Bleu> {
         Smoothing::None,
         Smoothing::Floor(0.1),
         Smoothing::AddK(1.0),
+        Smoothing::Tiny,
     ]);
     (
         tokenizer,

@@ -26,7 +26,10 @@ use regard::{
     train::{
         ImageCaptioner, Opened, Registry, TextModel, TextToText, Translator,
         opened::OpenedError,
-        tasks::{Captioning, Translation},
+        tasks::{
+            Captioning, Classification, Detection, ImageClassification, Task, Translation,
+            VisualQuestions,
+        },
         text_to_text::Wanted,
     },
 };
@@ -146,6 +149,12 @@ fn open(name: &str) -> Result<Role, Box<dyn Error>> {
     if registry.holds::<Captioning>(path) {
         return Ok(Role::Captions(Box::new(registry.captioner(path, &device)?)));
     }
+    if let Some((kind, command)) = used_elsewhere(&registry, name) {
+        return Err(format!(
+            "{name:?} is {kind}, which the command `regard {command}` uses; `load` opens translators, captioners and language models"
+        )
+        .into());
+    }
     let opened = Opened::find(name, resolve)?;
     if opened.is_seq2seq()? {
         let model = TextToText::read(opened, None, "")?;
@@ -153,6 +162,23 @@ fn open(name: &str) -> Result<Role, Box<dyn Error>> {
     }
     let model = opened.model(None)?;
     Ok(Role::Reads(Box::new(opened), model))
+}
+
+/// What a model is that is not opened here, and the command that uses it: of `regard train`, or embedded in the command.
+fn used_elsewhere(registry: &Registry, name: &str) -> Option<(&'static str, &'static str)> {
+    let path = Path::new(name);
+    let embedded = |known: &str| !path.exists() && name == known;
+    if embedded("mnist-resnet") || registry.holds::<ImageClassification>(path) {
+        return Some((ImageClassification::MODEL, "classify"));
+    }
+    if registry.holds::<Classification>(path) {
+        return Some((Classification::MODEL, "classify"));
+    }
+    if embedded("scenes-vqa") || registry.holds::<VisualQuestions>(path) {
+        return Some((VisualQuestions::MODEL, "ask"));
+    }
+    let detects = registry.holds::<Detection>(path);
+    detects.then_some((Detection::MODEL, "detect"))
 }
 
 #[pymethods]

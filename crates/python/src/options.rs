@@ -6,9 +6,9 @@ use regard_kernels::{
     Alignment, Attention, Blocks, Documents, Dropout, Offsets, RelativeBias, Window,
 };
 
-use crate::arrays::{refused, view};
+use crate::arrays::{refused, slice, view};
 
-/// What is borrowed from Python for one call. Numbers of a few entries are copied, whole maps are not.
+/// What is borrowed from Python for one call. Whole numbers in lists are copied, arrays are not.
 #[derive(FromPyObject)]
 pub struct Options<'py> {
     #[pyo3(item)]
@@ -34,11 +34,11 @@ pub struct Options<'py> {
     #[pyo3(item)]
     bias: Option<PyReadonlyArrayDyn<'py, f32>>,
     #[pyo3(item)]
-    relative: Option<(Vec<f32>, usize)>,
+    relative: Option<(PyReadonlyArrayDyn<'py, f32>, usize)>,
     #[pyo3(item)]
-    alibi: Option<Vec<f32>>,
+    alibi: Option<PyReadonlyArrayDyn<'py, f32>>,
     #[pyo3(item)]
-    sink: Option<Vec<f32>>,
+    sink: Option<PyReadonlyArrayDyn<'py, f32>>,
     #[pyo3(item)]
     dropout: Option<(f32, u64)>,
     #[pyo3(item)]
@@ -63,7 +63,7 @@ impl<'py> Options<'py> {
     /// The options of the kernels.
     ///
     /// # Errors
-    /// Arrays that are no `[batch, heads, queries, keys]`.
+    /// Arrays that are no `[batch, heads, queries, keys]`; lists of numbers that do not follow each other.
     pub fn attention(&self) -> PyResult<Attention<'_>> {
         let keep = self.mask.as_ref().map(|mask| view("mask", mask));
         let bias = self.bias.as_ref().map(|bias| view("bias", bias));
@@ -74,6 +74,14 @@ impl<'py> Options<'py> {
                 table: view("blocks", table)?,
             })
         });
+        let relative = self.relative.as_ref().map(|(values, zero)| {
+            Ok::<_, PyErr>(RelativeBias {
+                values: slice("relative[0]", values)?,
+                zero: *zero,
+            })
+        });
+        let alibi = self.alibi.as_ref().map(|alibi| slice("alibi", alibi));
+        let sink = self.sink.as_ref().map(|sink| slice("sink", sink));
         Ok(Attention {
             scale: self.scale,
             softcap: self.softcap,
@@ -89,12 +97,9 @@ impl<'py> Options<'py> {
             documents: (self.documents.as_ref()).map(|(query, key)| Documents { query, key }),
             blocks: blocks.transpose()?,
             bias: bias.transpose()?,
-            relative: (self.relative.as_ref()).map(|(values, zero)| RelativeBias {
-                values,
-                zero: *zero,
-            }),
-            alibi: self.alibi.as_deref(),
-            sink: self.sink.as_deref(),
+            relative: relative.transpose()?,
+            alibi: alibi.transpose()?,
+            sink: sink.transpose()?,
             dropout: (self.dropout).map(|(probability, seed)| Dropout {
                 probability,
                 seed,

@@ -123,7 +123,7 @@ impl Trace {
         let (queries, keys) = (along("queries", queries)?, along("keys", keys)?);
         let weights = (weights.extract::<PyReadonlyArrayDyn<'_, f32>>()).map_err(|_| {
             PyTypeError::new_err(
-                "`weights` is no numpy array of float32: pass numpy.asarray(weights, numpy.float32)",
+                "`weights` is no numpy array of float32: pass numpy.asarray(weights, numpy.float32), of a tensor weights.detach().float().numpy()",
             )
         })?;
         let kinds = [

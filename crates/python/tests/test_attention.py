@@ -140,6 +140,19 @@ def test_options_of_half_precision_are_numbers(options):
     np.testing.assert_array_equal(regard.attention(x, x, x, **in_half), expected)
 
 
+def test_a_large_table_of_distances_stays_an_array():
+    from regard._attention import _options
+
+    x = random(20, 1, 2, 4, 8)
+    small, large = random(21, 2, 7), np.zeros((2, 100_001), np.float32)
+    large[:, 49_997:50_004] = small
+    kept, zero = _options(x.shape, x.shape, relative=(large.T.copy().T, 50_000))["relative"]
+    assert isinstance(kept, np.ndarray) and kept.dtype == np.float32 and kept.flags.c_contiguous and zero == 50_000
+    np.testing.assert_array_equal(kept, large.reshape(-1))
+    assert not np.shares_memory(kept, large)
+    np.testing.assert_array_equal(regard.attention(x, x, x, relative=(large, 50_000)), regard.attention(x, x, x, relative=(small, 3)))
+
+
 def test_lists_of_numbers_are_read():
     x = random(20, 1, 2, 4, 8)
     bias = [[0.5, 0.0, -1.0, 2.0]] * 4

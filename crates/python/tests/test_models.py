@@ -136,6 +136,28 @@ def test_calls_that_a_model_cannot_answer_say_so(tmp_path):
             regard.load(name)
 
 
+def header_of(path, kind, sizes):
+    """A model file of `regard train` without weights."""
+    header = {"__metadata__": {"regard.model": json.dumps({"kind": kind, "config": {}, "sizes": sizes})}}
+    header = json.dumps(header).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    return path
+
+
+def test_models_that_commands_use_are_told_of(tmp_path):
+    embedded = ROOT / "crates" / "cli" / "models"
+    words = {"vocabulary": {"size": 9, "padding": 0, "start": 1, "end": 2}, "classes": 2}
+    images, questions = "a classifier of images, .*`regard classify`", "a model that answers questions about images, .*`regard ask`"
+    for model, told in (
+        ("mnist-resnet", images), (embedded / "mnist-resnet", images), ("scenes-vqa", questions), (embedded / "scenes-vqa" / "model.safetensors", questions),
+        (header_of(tmp_path / "detr.safetensors", "detr", {"channels": 3, "size": [64, 64], "classes": 5}), "a detector of objects, .*`regard detect`"),
+        (header_of(tmp_path / "texts.safetensors", "transformer-classifier", words), "a classifier of sentences, .*`regard classify`"),
+    ):
+        with pytest.raises(ValueError, match=f"is {told} uses; `load` opens translators, captioners and language models") as refused:
+            regard.load(model)
+        assert json.dumps(str(model)) in str(refused.value)
+
+
 def test_texts_that_are_cut_are_named():
     model, long = regard.load(), "dog " * 1200
     with pytest.warns(UserWarning, match=r"^`texts\[1\]` has \d+ tokens, of which only the first 1000 are read") as told:

@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
+
 import regard  # noqa: E402
 
 functional = torch.nn.functional
@@ -229,3 +231,20 @@ def test_a_tensor_of_another_device_is_refused():
     x = torch.zeros(1, 1, 2, 4, device="meta")
     with pytest.raises(ValueError, match="meta"):
         regard.attention(x, x, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.bool])
+def test_maps_of_any_precision_are_drawn_on_axes(dtype):
+    Figure = pytest.importorskip("matplotlib.figure").Figure
+    weights = torch.tensor([[[0.25, 0.75], [1.0, 0.0]], [[0.75, 0.25], [0.0, 1.0]]]).to(dtype)
+    mean = weights.float().mean(0).numpy()
+    for given in (weights, weights.clone().requires_grad_() * 1) if dtype.is_floating_point else (weights,):
+        ax = Figure().subplots()
+        regard.plot(given, ax=ax)
+        (image,) = ax.images
+        np.testing.assert_array_equal(image.get_array(), mean)
+    for wrong in (weights.to(torch.complex64), np.array([["a"]]), "weights", None):
+        with pytest.raises(TypeError, match="^`weights` is "):
+            regard.plot(wrong, ax=ax)
+    with pytest.raises(ValueError, match="^`weights` is on meta"):
+        regard.plot(weights.to("meta"), ax=ax)

@@ -13,7 +13,7 @@ use regard_trace::{AttentionMap, Axis, Kind, Region, Regions, Token, Tokens, Tra
 
 use crate::{
     image_classifier::{LayerGradients, LookError, Preparation},
-    recipe::Model,
+    recipe::{Model, SceneData},
     tasks::Describe,
 };
 
@@ -29,6 +29,8 @@ pub struct Description {
     pub labels: Vec<String>,
     /// How an image becomes numbers.
     pub preparation: Preparation,
+    /// The scenes that it learned from, if it did, and their seed. Files of former versions do not tell.
+    pub scenes: Option<(SceneData, u64)>,
 }
 
 impl Describe<AnyDetector> for Description {
@@ -133,6 +135,9 @@ pub(crate) fn masks_of(
     masks.map(Some)
 }
 
+/// The least probability of an object that is shown, where nobody gives another.
+pub const LEAST_PROBABILITY: f32 = 0.7;
+
 /// A detector with its classes, ready for use.
 #[derive(Debug)]
 pub struct Detector {
@@ -189,6 +194,7 @@ impl Detector {
             },
             labels: found.labels,
             preparation: preparation.map_err(|error| refused(error.to_string()))?,
+            scenes: None,
         };
         let model = model.map_err(|error| refused(error.to_string()))?;
         Ok(Self::new(model, description, device))

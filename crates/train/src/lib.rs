@@ -43,7 +43,7 @@ pub mod tokenizer;
 pub mod translator;
 
 pub use captioner::ImageCaptioner;
-pub use detector::{DetectedObject, Detector};
+pub use detector::{DetectedObject, Detector, LEAST_PROBABILITY};
 pub use error::TrainError;
 pub use image_classifier::{ClassifiedImage, ImageClassifier, LayerGradients};
 pub use image_encoder::ImageEncoder;

@@ -7,8 +7,9 @@
 //! | `regard.translate`, `regard.languages` | of a model that translates: the recipe's `[translate]`, source and target language |
 //! | `regard.labels` | of a classifier: the labels, in the order of the classes, and the most tokens of a sentence |
 //! | `regard.text` | of a language model: whether its texts are parts of a file or lines |
-//! | `regard.images` | of a classifier of images: the labels, mean and deviation of each channel |
-//! | `regard.questions` | of a model that answers questions about images: the answers, mean and deviation of each channel |
+//! | `regard.images` | of a classifier of images and of a detector: the labels, mean and deviation of each channel; of a detector also the drawn scenes that it learned from with their seed, if it did |
+//! | `regard.captions` | of a captioner: mean and deviation of each channel, and the drawn scenes that it learned from with their seed, if it did |
+//! | `regard.questions` | of a model that answers questions about images: the same, the answers, and the most words of a question |
 //! | `regard.familiarity` | statistics that detect unfamiliar sentences ([`Familiarity`](crate::familiarity::Familiarity)); may be missing |
 //!
 //! Files of former versions are read too: see [`regard_models::former`].
@@ -24,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use regard_config::{ConfigError, Kind};
+use regard_config::{Check, ConfigError, Kind, Place};
 use regard_images::ImagesError;
 use regard_models::{ModelError, Vocabulary, former};
 use regard_nn::weights::{self, Arrays, Storage, WeightsError};
@@ -158,7 +159,7 @@ pub enum ModelFileError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// Search settings that no recipe may have.
+    /// Settings that no recipe may have.
     #[error(transparent)]
     Settings(Box<ConfigError>),
     /// Familiarity statistics that cannot be those of any text.
@@ -327,6 +328,19 @@ pub(crate) fn expect_model(metadata: &Metadata, name: &str) -> Result<(), ModelF
         true => Err(ModelFileError::Checkpoint(name.to_owned())),
         false => Ok(()),
     }
+}
+
+/// Refuses settings of the file called `name` if the `check` of them found a problem.
+///
+/// # Errors
+/// [`ModelFileError::Settings`] with the first one.
+pub(crate) fn expect_no_problem(check: Check, name: &str) -> Result<(), ModelFileError> {
+    let Some(problem) = check.into_first() else {
+        return Ok(());
+    };
+    let name = name.to_owned();
+    let problem = problem.at(Place::Name { name });
+    Err(ModelFileError::Settings(Box::new(problem)))
 }
 
 /// Checks that the tokenizer of one side fits the model's table.

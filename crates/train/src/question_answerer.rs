@@ -12,8 +12,9 @@ use regard_nn::{bridge::sigmoid, dropout::DropoutRng};
 use regard_trace::{AttentionMap, Axis, Kind, Token, Tokens, Trace};
 
 use crate::{
+    corpus::Limited,
     image_classifier::{LookError, Preparation},
-    recipe::Model,
+    recipe::{Model, SceneData},
     tasks::Describe,
     tokenizer::{SubwordTokenizer, TokenizerPair, UNKNOWN, lowercase},
 };
@@ -29,6 +30,10 @@ pub struct Description {
     pub answers: Vec<String>,
     /// How an image becomes numbers.
     pub preparation: Preparation,
+    /// Most words of a question; of a longer one the first are read.
+    pub max_tokens: usize,
+    /// The scenes that it learned from, if it did, and their seed. Files of former versions do not tell.
+    pub scenes: Option<(SceneData, u64)>,
 }
 
 impl Describe<AnyQuestionAnswerer> for Description {
@@ -47,17 +52,25 @@ impl Describe<AnyQuestionAnswerer> for Description {
 }
 
 impl Description {
-    /// The ids of a question's words.
-    pub fn encode(&self, question: &str) -> Vec<u32> {
-        encode(self.tokenizers.source(), question)
+    /// The ids of a question's words; of a question of more than [`max_tokens`](Self::max_tokens) words those of the first.
+    pub fn encode(&self, question: &str) -> Limited {
+        let mut ids = encode(self.tokenizers.source(), question);
+        let length = ids.len();
+        ids.truncate(self.max_tokens);
+        Limited {
+            ids,
+            cut_from: (length > self.max_tokens).then_some(length),
+        }
     }
 
-    /// The words of a question that the model has not learned, each once.
+    /// The words of a question that are read, but that the model has not learned, each once.
     pub fn unknown_words(&self, question: &str) -> Vec<String> {
         let words = words(question);
         let tokenizer = self.tokenizers.source();
-        let unknown = words.split(' ').filter(|word| !word.is_empty());
-        let unknown = unknown.filter(|word| tokenizer.id(word).is_none());
+        let read = words.split(' ').filter(|word| !word.is_empty());
+        let unknown = read
+            .take(self.max_tokens)
+            .filter(|word| tokenizer.id(word).is_none());
         unknown
             .map(str::to_owned)
             .collect::<BTreeSet<_>>()
@@ -150,7 +163,7 @@ impl QuestionAnswerer {
         let fitted = fitted.collect::<Result<Vec<_>, _>>()?;
         let ids = questions
             .iter()
-            .map(|(_, text)| self.description.encode(text));
+            .map(|(_, text)| self.description.encode(text).ids);
         let ids: Vec<Vec<u32>> = ids.collect();
         let batch = QuestionBatch {
             words: SourceBatch::new(&ids, &self.model.vocabulary(), &self.device),
@@ -211,7 +224,7 @@ impl QuestionAnswerer {
             ..
         } = &self.description;
         let image = [preparation.fit(image)?];
-        let ids = [self.description.encode(question)];
+        let ids = [self.description.encode(question).ids];
         let batch = |device: &Device| QuestionBatch {
             words: SourceBatch::new(&ids, &self.model.vocabulary(), device),
             images: vec![0],

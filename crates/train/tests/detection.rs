@@ -15,6 +15,7 @@ use regard_train::ranks::Alone;
 use regard_train::{
     Detector, Registry, TrainError,
     learner::{Event, Quality, Reason, Run, Summary},
+    model_file,
     recipe::{Recipe, Split},
     tasks::{
         Detection, Task,
@@ -126,6 +127,12 @@ fn a_detector_learns_scenes_and_can_be_opened_again() {
     let description = detector.description();
     assert_eq!(description.labels.len(), 7);
     assert_eq!(description.preparation.size, [32, 32]);
+    // The file alone knows its scenes.
+    let (scenes, seed) = description.scenes.clone().unwrap();
+    assert_eq!(
+        (Some(&scenes), seed),
+        (recipe.data.scenes.as_ref(), recipe.training.seed)
+    );
     let scene = recipe
         .data
         .scenes
@@ -197,6 +204,74 @@ fn a_model_without_masks_has_no_iou() {
         let (samples, _) = samples.unwrap().unwrap();
         let judged = judge(&model, &description, &samples, &Device::flex(), &Alone);
         assert_eq!(judged.unwrap().mean_iou.is_some(), masks);
+    }
+}
+
+/// Also where it begins with a model that has learned from others.
+#[test]
+fn a_file_names_the_scenes_of_its_own_training() {
+    let registry = Registry::default();
+    let load = |overrides: &[&str], former| {
+        let recipe = parse(SCENES, overrides);
+        let task = registry.task_of::<Detection>(&recipe.model).unwrap();
+        task.load(&recipe, former, None).unwrap().1
+    };
+    let first = load(&[], None);
+    let others = ["data.scenes.objects=1", "training.seed=5"];
+    let second = load(&others, Some(first.clone()));
+    let told = [first, second].map(|description| {
+        let (scenes, seed) = description.scenes.unwrap();
+        (scenes.objects, seed)
+    });
+    assert_eq!(told, [(2, 1), (1, 5)]);
+}
+
+/// Files of former versions do not say which scenes were learned from.
+#[test]
+fn former_files_are_read_and_damaged_ones_refused() {
+    let folder = tempdir().unwrap();
+    let recipe = parse(SCENES, &["training.steps=1", "model.queries=2"]);
+    train(&recipe, folder.path(), None, false).unwrap();
+    let path = model_file::locate(folder.path()).unwrap();
+    let (arrays, metadata) = weights::from_bytes(&fs::read(path).unwrap()).unwrap();
+    let opened = |change: &dyn Fn(&mut Value)| {
+        let mut metadata = metadata.clone();
+        let entry = metadata.get_mut("regard.images").unwrap();
+        let mut stored: Value = serde_json::from_str(entry).unwrap();
+        change(&mut stored);
+        *entry = stored.to_string();
+        let bytes = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
+        let registry = Registry::default();
+        let opened = registry.from_bytes::<Detection>(&bytes, "it", &Device::flex());
+        opened.map(|(_, description)| description)
+    };
+    let former = opened(&|stored| {
+        let stored = stored.as_object_mut().unwrap();
+        for key in ["scenes", "seed"] {
+            assert!(stored.remove(key).is_some(), "{key}");
+        }
+    });
+    let former = former.unwrap();
+    assert_eq!((former.labels.len(), former.scenes), (7, None));
+    for (key, value, expected) in [
+        (
+            "size",
+            json!(9),
+            "it: data.scenes.size: found 9; expected 32 to 2048",
+        ),
+        (
+            "objects",
+            json!(3),
+            "it: model.queries: found 2; expected at least 3, the objects of a scene",
+        ),
+        (
+            "digits",
+            json!(true),
+            "it: data.scenes.digits: found true; expected scenes with the model's classes",
+        ),
+    ] {
+        let found = opened(&|stored| stored["scenes"][key] = value.clone());
+        assert_eq!(found.unwrap_err().to_string(), expected);
     }
 }
 
@@ -293,6 +368,7 @@ fn a_detector_learns_from_the_files_of_coco() {
     let detector = open(&run);
     assert_eq!(detector.description().labels, ["square", "disc"]);
     assert_eq!(detector.description().preparation.size, [16, 16]);
+    assert_eq!(detector.description().scenes, None);
     assert!(
         Samples::part(&recipe, Split::Test, detector.description())
             .unwrap()

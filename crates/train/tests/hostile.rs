@@ -359,6 +359,7 @@ fn a_mutated_detector_file_is_read_or_refused() {
         model: model.clone(),
         labels: vec!["square".into(), "disc".into()],
         preparation: Preparation::new([16, 16], Normalize::imagenet()),
+        scenes: None,
     };
     let task = registry.task_of::<Detection>(&model).unwrap();
     let arrays = weights::collect(&task.init(&description, 1, &device).unwrap());

@@ -14,9 +14,11 @@ use regard_train::ranks::Alone;
 use regard_train::{
     Registry, TrainError,
     learner::{Event, Reason, Run, Started, Summary, events::Quality},
+    model_file,
     recipe::{Recipe, Split},
-    tasks::questions::Asked,
+    tasks::{VisualQuestions, questions::Asked},
 };
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 /// Scenes of one size with at most one shape each.
@@ -137,6 +139,12 @@ fn questions_about_scenes_are_learned_and_answered() {
     let description = answerer.description();
     let answers = recipe.data.scenes.as_ref().unwrap().config().answers();
     assert_eq!(description.answers, answers);
+    // The file alone knows its scenes.
+    let (scenes, seed) = description.scenes.clone().unwrap();
+    assert_eq!(
+        (Some(&scenes), seed),
+        (recipe.data.scenes.as_ref(), recipe.training.seed)
+    );
     assert_eq!(
         description.unknown_words("What COLOUR is the purpel square?"),
         ["purpel"]
@@ -192,13 +200,17 @@ fn questions_begin_with_the_words_of_another_model() {
         let registry = Registry::default();
         let answerer = registry.question_answerer(run, &Device::flex()).unwrap();
         let description = answerer.description();
+        let (scenes, _) = description.scenes.clone().unwrap();
         (
             description.tokenizers.to_bytes(),
             description.answers.clone(),
+            scenes.digits,
         )
     });
     assert_eq!(first.0, second.0);
     assert_ne!(first.1, second.1);
+    // Each file names the scenes of its own training.
+    assert_eq!((first.2, second.2), (false, true));
     assert!(!began.drawn.is_empty(), "the layer of the answers");
     assert!(
         began.drawn.iter().all(|name| !name.contains("embedding")),
@@ -336,6 +348,11 @@ fn questions_that_are_too_long_are_left_out() {
     let (trained, recipe) = start(3, "run").unwrap();
     let corpus = trained.began.corpus;
     assert_eq!((corpus.kept, corpus.too_long), (2, 1));
+    let run = folder.path().join("run");
+    let answerer = Registry::default().question_answerer(&run, &Device::flex());
+    let answerer = answerer.unwrap();
+    let description = answerer.description();
+    assert_eq!((description.max_tokens, &description.scenes), (3, &None));
     let Quality::Answers { questions, .. } = trained.quality else {
         panic!("{:?}", trained.quality);
     };
@@ -353,6 +370,98 @@ fn questions_that_are_too_long_are_left_out() {
         message.contains("data.filter.max_tokens: found 1, but all 3 questions are longer"),
         "{message}"
     );
+}
+
+#[test]
+fn the_first_words_of_a_long_question_are_read() {
+    let folder = tempdir().unwrap();
+    let recipe = recipe(SCENES, &["training.steps=1"]);
+    train(&recipe, folder.path(), None, false).unwrap();
+    let answerer = Registry::default().question_answerer(folder.path(), &Device::flex());
+    let answerer = answerer.unwrap();
+    let description = answerer.description();
+    let short = format!("What is{}?", " red".repeat(98));
+    let long = format!("{short}{} purpel", " blue".repeat(100_000));
+    assert_eq!(description.encode(&short).cut_from, None);
+    assert_eq!(description.encode(&long).cut_from, Some(100_101));
+    let unknown = description.unknown_words(&long);
+    assert_eq!(unknown, description.unknown_words(&short));
+    let image = Image::filled(32, 32, &[90; 3]).unwrap();
+    let asked = [(0, short.as_str()), (0, long.as_str())];
+    let found = answerer.ask(std::slice::from_ref(&image), &asked).unwrap();
+    assert_eq!(found[0].0.scores, found[1].0.scores);
+    let [first, second] = [&short, &long].map(|question| {
+        let found = answerer.gradients(&image, question).unwrap();
+        let (answer, weights, _) = found.unwrap();
+        (answer, weights.gradients)
+    });
+    assert_eq!(first, second);
+}
+
+/// Files of former versions say neither how long a question may be nor which scenes were learned from.
+#[test]
+fn former_files_are_read_and_damaged_ones_refused() {
+    let folder = tempdir().unwrap();
+    let recipe = recipe(SCENES, &["training.steps=1"]);
+    train(&recipe, folder.path(), None, false).unwrap();
+    let path = model_file::locate(folder.path()).unwrap();
+    let (arrays, metadata) = weights::from_bytes(&fs::read(path).unwrap()).unwrap();
+    let opened = |change: &dyn Fn(&mut Value)| {
+        let mut metadata = metadata.clone();
+        let entry = metadata.get_mut("regard.questions").unwrap();
+        let mut stored: Value = serde_json::from_str(entry).unwrap();
+        change(&mut stored);
+        *entry = stored.to_string();
+        let bytes = weights::to_bytes(&arrays, metadata, weights::Storage::F32).unwrap();
+        let registry = Registry::default();
+        let opened = registry.from_bytes::<VisualQuestions>(&bytes, "it", &Device::flex());
+        opened.map(|(_, description)| description)
+    };
+    let former = opened(&|stored| {
+        let stored = stored.as_object_mut().unwrap();
+        for key in ["max_tokens", "scenes", "seed"] {
+            assert!(stored.remove(key).is_some(), "{key}");
+        }
+    });
+    let former = former.unwrap();
+    assert_eq!((former.max_tokens, former.scenes), (100, None));
+    let small = opened(&|stored| stored["scenes"]["size"] = json!(9));
+    let none = opened(&|stored| stored["max_tokens"] = json!(0));
+    for (found, expected) in [
+        (small, "it: data.scenes.size: found 9; expected 32 to 2048"),
+        (
+            none,
+            "it: regard.questions.max_tokens: found 0; expected 1 to 1048576",
+        ),
+    ] {
+        assert_eq!(found.unwrap_err().to_string(), expected);
+    }
+}
+
+/// A run that began with it before that was refused goes on.
+#[test]
+fn a_backbone_that_sees_no_image_is_refused_where_a_run_begins() {
+    let folder = tempdir().unwrap();
+    let run = folder.path().join("run");
+    let steps = "training.steps=2";
+    let blind = [steps, "model.attention=question-only"];
+    let message = train(&recipe(SCENES, &blind), &run, None, false)
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
+    let expected = "model.backbone: set, but model.attention is \"question-only\", which sees no image, so that this has no effect";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(!run.exists(), "a failed start leaves no run");
+    let usual = [steps, blind[1], "model.backbone.channels=32"];
+    let usual = recipe(SCENES, &usual);
+    let stopped = train(&usual, &run, Some(1), false).unwrap().summary;
+    assert_eq!((stopped.reason, stopped.step), (Reason::Interrupted, 1));
+    let path = run.join("recipe.toml");
+    let written = fs::read_to_string(&path).unwrap();
+    assert_eq!(written.matches("channels = 32").count(), 1, "{written}");
+    fs::write(&path, written.replace("channels = 32", "channels = 4")).unwrap();
+    let resumed = train(&usual, &run, None, true).unwrap().summary;
+    assert_eq!(resumed.step, 2);
 }
 
 #[test]

@@ -14,7 +14,8 @@ Examples:
   regard ask scene.png \"Where is the heart?\" --attention --svg heart.svg
 
 For each image and question the output is the answer with its probability. Answers have probabilities of their own, which need not \
-sum to 100 %. Words of a question that the model has not learned are named.
+sum to 100 %. Words of a question that the model has not learned are named. Of a long question the first words are read, as many as \
+data.filter.max_tokens of the model's recipe says (100 by default), and a warning tells it.
 
 --attention shows the regions of the image that the model read for its answer: an image for each look, over the image as the model \
 reads it. With --json and --attention the weights are printed, too.

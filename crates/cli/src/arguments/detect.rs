@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use regard_train::LEAST_PROBABILITY;
 
 use super::{Compute, Show};
 
@@ -32,7 +33,7 @@ pub struct Detect {
     #[arg(short, long, value_name = "MODEL")]
     pub model: PathBuf,
     /// The least probability of an object that is shown, 0 to 1
-    #[arg(long, value_name = "P", default_value = "0.7", value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = LEAST_PROBABILITY, value_parser = probability)]
     pub threshold: f32,
     /// Give each object's pixels, too; for a model that was trained with masks
     #[arg(long)]

@@ -30,10 +30,12 @@ UTF-8, plain or gzip, one sentence a line; `-` is standard input. Short options 
 
 A classifier (of `regard train`) is scored by its accuracy on --labelled PATH or --split; a captioner on --split by BLEU, \
 CIDEr-D and exact captions, on drawn scenes also by the share of attention inside the object of a word (BLEU and CIDEr-D are those of \
-pycocoevalcap with its tokenizer, but hyphens and signs such as & are spaces here); a detector by COCO's average \
+pycocoevalcap with its tokenizer, but hyphens and signs such as & are spaces here, and rare words with an apostrophe, such as y'all \
+and 'em, are split in another way); a detector by COCO's average \
 precision of its boxes, and by the mean IoU of its masks: over all objects, 0 for those that are not found with a probability of .5. \
 Scores of a captioner, a detector and of answers to questions have their 95 % intervals by a bootstrap over the images (--resamples, \
---seed), the accuracy of a classifier has Wilson's.
+--seed), the accuracy of a classifier has Wilson's. The file of a captioner, of a detector or of a model that answers questions names the \
+drawn scenes that it learned from, so that --split needs no recipe beside it.
 
 A model's perplexity is teacher-forced, per token of its own vocabulary. With --gold its alignment is \
 taken from its own translations: each target word is linked to the source word it looked at most.

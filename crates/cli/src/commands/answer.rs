@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::Device;
 use regard_models::pretrained::{Answer as Found, Answers, ContextWindows, Heads, sentence_around};
 use regard_view::label::visible;
 use serde_json::{Value, json};
@@ -19,10 +20,10 @@ const BATCH: usize = 8;
 /// # Errors
 /// A model without a head for spans, a question without room for the context beside it.
 pub fn run(options: &Answer) -> Result<(), Failure> {
-    options.compute.run(None, |_| work(options))
+    options.compute.run(None, |device| work(options, device))
 }
 
-fn work(options: &Answer) -> Result<(), Failure> {
+fn work(options: &Answer, device: &Device) -> Result<(), Failure> {
     if options.questions.is_empty() && options.context == Path::new("-") {
         return Err(Failure::Usage(
             "standard input can be read once only: it is the context; give questions as arguments"
@@ -31,6 +32,7 @@ fn work(options: &Answer) -> Result<(), Failure> {
     }
     let encoder = Encoder::open(
         &options.model.model,
+        device,
         options.model.storage(),
         options.show.quiet,
     )?;

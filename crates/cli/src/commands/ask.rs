@@ -39,7 +39,7 @@ fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
     };
     shown.expect_apart(&files, files.len() * options.questions.len() > 1)?;
     if !options.show.quiet {
-        warn_of_unknown_words(&answerer, &options.questions);
+        warn_of_words(&answerer, &options.questions);
     }
     let mut out = Output::standard();
     let decoding = answerer.description().preparation.decoding();
@@ -81,9 +81,17 @@ fn work(options: &Ask, device: &Device) -> Result<(), Failure> {
     shown.write()
 }
 
-fn warn_of_unknown_words(answerer: &QuestionAnswerer, questions: &[String]) {
-    for question in questions {
-        let unknown = answerer.description().unknown_words(question);
+/// Names words that are not read, and those that the model has not learned.
+fn warn_of_words(answerer: &QuestionAnswerer, questions: &[String]) {
+    let description = answerer.description();
+    for (question, number) in questions.iter().zip(1..) {
+        if let Some(length) = description.encode(question).cut_from {
+            output::warn(&format!(
+                "question {number} has {length} words; only the first {} are read",
+                description.max_tokens
+            ));
+        }
+        let unknown = description.unknown_words(question);
         if !unknown.is_empty() {
             let words: Vec<String> = unknown
                 .iter()

@@ -150,7 +150,7 @@ impl Classifier {
             let classifier = ImageClassifier::pretrained(&folder, device)?;
             return Ok(Self::Images(Box::new(classifier)));
         }
-        let encoder = Encoder::open(name, storage, options.show.quiet)?;
+        let encoder = Encoder::open(name, device, storage, options.show.quiet)?;
         match encoder.model.purpose() {
             Some(Heads::Classes(_) | Heads::TokenClasses(_)) => {
                 Ok(Self::Pretrained(Box::new(encoder)))

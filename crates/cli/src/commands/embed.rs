@@ -43,6 +43,7 @@ pub fn run(options: &Embed) -> Result<(), Failure> {
 fn work(options: &Embed, device: &Device) -> Result<(), Failure> {
     let encoder = Encoder::open(
         &options.model.model,
+        device,
         options.model.storage(),
         options.show.quiet,
     )?;

@@ -1,5 +1,6 @@
 //! `regard fill`.
 
+use burn::tensor::Device;
 use regard_models::pretrained::{Heads, InputError};
 use regard_view::label::visible;
 use serde_json::json;
@@ -12,12 +13,13 @@ use crate::{arguments::Fill, failure::Failure, output::Output, pictures::Shown};
 /// # Errors
 /// A model without a head for masked words, a text without a mask.
 pub fn run(options: &Fill) -> Result<(), Failure> {
-    options.compute.run(None, |_| work(options))
+    options.compute.run(None, |device| work(options, device))
 }
 
-fn work(options: &Fill) -> Result<(), Failure> {
+fn work(options: &Fill, device: &Device) -> Result<(), Failure> {
     let encoder = Encoder::open(
         &options.model.model,
+        device,
         options.model.storage(),
         options.show.quiet,
     )?;

@@ -9,7 +9,7 @@ use regard_nn::devices::is_card;
 use regard_trace::Trace;
 use regard_train::{
     TextToText,
-    opened::{Opened, OpenedError, TextModel, expect_room, input_of},
+    opened::{Opened, TextModel, expect_room, input_of},
 };
 
 use crate::{
@@ -26,8 +26,8 @@ pub fn find(name: &str, quiet: bool) -> Result<Opened, Failure> {
     Ok(Opened::find(name, |name| models::folder(name, quiet))?)
 }
 
-/// Reads the weights onto `device` if that is a card and the model one that goes from left to right there, and packs them for the kernels
-/// of the CPU otherwise, with a warning that says why.
+/// Reads the weights onto `device` if that is a card and computes the model, and packs them for the kernels of the CPU otherwise, with a
+/// warning that says why.
 ///
 /// # Errors
 /// What is wrong with its files.
@@ -47,8 +47,6 @@ pub fn model_on(
             warn_of_tokens(opened.tokenizer.without_rows(), quiet);
             return Ok(model);
         }
-        // One that reads a text as a whole: as for all that a card does not compute.
-        Some(Err(OpenedError::Other { .. })) => {}
         Some(Err(reason)) => devices::tell_cpu_as(&opened.name, &reason.to_string()),
     }
     model(opened, storage, quiet)
@@ -132,6 +130,9 @@ pub fn expect_finite(
     }
 }
 
+/// Why an encoder that is looked at computes on the CPU.
+pub const SEEN: &str = "there it can be seen what an encoder looked at";
+
 /// The states of a text, `[tokens, model]`, and what the model looked at.
 type ReadText = (Vec<f32>, Option<Trace>);
 
@@ -144,13 +145,18 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Finds and opens a model, as [`find`] does.
+    /// Finds and opens a model, as [`find`] and [`model_on`] do.
     ///
     /// # Errors
     /// What is wrong with its files.
-    pub fn open(name: &str, storage: Option<Storage>, quiet: bool) -> Result<Self, Failure> {
+    pub fn open(
+        name: &str,
+        device: &Device,
+        storage: Option<Storage>,
+        quiet: bool,
+    ) -> Result<Self, Failure> {
         let opened = find(name, quiet)?;
-        match model(&opened, storage, quiet)? {
+        match model_on(device, &opened, storage, quiet)? {
             TextModel::Reads(model) => Ok(Self {
                 model: *model,
                 opened,
@@ -267,6 +273,7 @@ impl Encoder {
         if let Some(look) = &look {
             let stack = self.model.stack();
             expect_room(look, stack.blocks().len(), stack.sizes().heads)?;
+            devices::tell_cpu_as(&self.opened.name, SEEN);
         }
         let observer = look.as_mut().map(|look| look as _);
         let states = self.model.states(&[input_of(encoded)], observer)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::Device;
 use regard_kernels::stack::Point;
 use regard_models::pretrained::{Encoding, InputError, WordStates, cosine, occurrences};
 use regard_trace::Trace;
@@ -35,10 +36,10 @@ const BATCH: usize = 32;
 /// # Errors
 /// A model that cannot be read, a text without the word.
 pub fn run(options: &Similar) -> Result<(), Failure> {
-    options.compute.run(None, |_| work(options))
+    options.compute.run(None, |device| work(options, device))
 }
 
-fn work(options: &Similar) -> Result<(), Failure> {
+fn work(options: &Similar, device: &Device) -> Result<(), Failure> {
     let model = output::model_files(&options.model.model);
     expect_drawable(&options.drawing, model.iter().chain(&options.trace))?;
     let texts = texts(&options.texts)?;
@@ -52,7 +53,7 @@ fn work(options: &Similar) -> Result<(), Failure> {
     let mut shown = Shown::new(&show, Some(&options.model.model))?;
     match &options.word {
         Some(word) => compare_word(options, &texts, word, &mut shown)?,
-        None => compare_texts(options, &texts, &mut shown)?,
+        None => compare_texts(options, device, &texts, &mut shown)?,
     }
     shown.write()
 }
@@ -60,10 +61,16 @@ fn work(options: &Similar) -> Result<(), Failure> {
 /// The cosine of each text with each.
 fn compare_texts(
     options: &Similar,
+    device: &Device,
     texts: &[String],
     shown: &mut Shown<'_>,
 ) -> Result<(), Failure> {
-    let encoder = Encoder::open(&options.model.model, options.model.storage(), options.quiet)?;
+    let encoder = Encoder::open(
+        &options.model.model,
+        device,
+        options.model.storage(),
+        options.quiet,
+    )?;
     let pooling = encoder.pooling(options.prompt.as_deref())?;
     let (mut vectors, mut traces) = (vec![], vec![]);
     let whole = encoder.encode_by(&pooling, texts)?;

@@ -284,6 +284,15 @@ fn the_embedded_models_read_the_images_of_the_documentation() {
         fs::metadata(file).unwrap().len()
     });
     assert!(sizes.iter().sum::<u64>() <= 3_000_000, "{sizes:?}");
+    // The files alone name the scenes by which they are judged.
+    for name in ["scenes-captioner", "scenes-vqa"] {
+        let file = fs::read(embedded.join(name).join("model.safetensors")).unwrap();
+        let named = br#"\"scenes\":{"#;
+        assert!(
+            file.windows(named.len()).any(|part| part == named),
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -225,6 +225,29 @@ fn a_detector_is_scored_by_its_average_precision() {
 }
 
 #[test]
+fn a_file_alone_knows_its_scenes() {
+    let folder = tempdir().unwrap();
+    let model = folder.path().join("model.safetensors");
+    fs::copy(format!("{}/model.safetensors", detector()), &model).unwrap();
+    let path = text(&model);
+    for split in ["valid", "test"] {
+        let [alone, beside] = [path.as_str(), detector()]
+            .map(|model| stdout(&run(["evaluate", "--model", model, "--split", split]).success()));
+        assert_eq!(alone, beside);
+    }
+    // Those of former versions do not.
+    let mut bytes = fs::read(&model).unwrap();
+    let at = bytes.windows(6).position(|part| part == b"scenes");
+    bytes[at.unwrap()..][..6].copy_from_slice(b"former");
+    fs::write(&model, bytes).unwrap();
+    refused(
+        ["evaluate", "--model", &path, "--split", "test"],
+        1,
+        ["model.safetensors: no recipe.toml is beside this model"],
+    );
+}
+
+#[test]
 fn images_without_objects_have_no_average_precision() {
     let folder = tempdir().unwrap();
     for index in 0..2 {

@@ -213,11 +213,32 @@ fn answers_are_scored_by_kind_of_question() {
         ["recipe.toml", "names no test data of questions"],
     );
     fs::remove_file(folder.path().join("recipe.toml")).unwrap();
+    // The file alone knows its scenes; those of former versions do not.
+    let path = text(&model);
+    let alone = ["evaluate", "--model", &path, "--split", "test"];
+    assert_eq!(stdout(&run(alone).success()), scored);
+    let mut bytes = fs::read(&model).unwrap();
+    let at = bytes.windows(6).position(|part| part == b"scenes");
+    bytes[at.unwrap()..][..6].copy_from_slice(b"former");
+    fs::write(&model, bytes).unwrap();
     refused(
-        ["evaluate", "--model", &text(&model), "--split", "test"],
+        alone,
         1,
         ["model.safetensors: no recipe.toml is beside this model"],
     );
+}
+
+#[test]
+fn of_a_long_question_the_first_words_are_read() {
+    let folder = tempdir().unwrap();
+    let image = scene(folder.path(), 6);
+    let long = format!("What{}", " is".repeat(20_000));
+    let ask = ["ask", "--model", answerer(), &image, "What?", &long];
+    let said = "question 2 has 20001 words; only the first 100 are read";
+    let told = stderr(&run(ask).success());
+    assert_eq!(told.matches(said).count(), 1, "{told}");
+    let quiet = stderr(&regard().args(ask).arg("--quiet").assert().success());
+    assert!(!quiet.contains(said), "{quiet}");
 }
 
 #[test]

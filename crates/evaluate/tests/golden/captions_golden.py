@@ -1,5 +1,6 @@
 """Golden scores of captions: BLEU-1 to BLEU-4 and CIDEr-D of pycocoevalcap 1.2, on words in lower case without punctuation. Its tokenizer
-splits the contractions of the last case, and leaves the words of the others as they are.
+splits the contractions of the sixth case, and leaves the words of the others as they are. In those behind it n-grams of some length have no
+match, or there are none.
 
 Run in this folder: `pip install pycocoevalcap && python captions_golden.py`, which writes captions.json. The tokenizer needs Java.
 """
@@ -37,6 +38,10 @@ def case(seed, images, most, words=WORDS):
         first = sentence(draw, words, draw.randint(3, 14))
         references.append([first] + [changed(draw, words, first) for _ in range(draw.randint(0, most - 1))])
         captions.append(changed(draw, words, draw.choice(references[-1])))
+    return scored(captions, references)
+
+
+def scored(captions, references):
     said = [enumerate([one] for one in captions), enumerate(references)]
     said = [{i: [{"caption": text} for text in texts] for i, texts in of_images} for of_images in said]
     hypotheses, truth = [PTBTokenizer().tokenize(texts) for texts in said]
@@ -48,6 +53,15 @@ def case(seed, images, most, words=WORDS):
 
 # The tokenizer splits the last word of all in another way, so that must be no contraction (as it is with seed 6).
 cases = [case(1, 12, 5), case(2, 40, 5), case(3, 25, 1), case(4, 6, 3), case(5, 60, 7), case(7, 40, 5, CONTRACTIONS)]
+truth = [["a red ball on the street", "two dogs"], ["a man rides with the dog"], ["small blue bench"]]
+for said in (
+    ["a red ball", "the man rides", "a small bench"],  # three words at most
+    ["a red dog the street", "dog a man with man", "small red blue bench"],  # pairs alone
+    ["street red a", "dog rides two a the", "bench blue small"],  # words alone
+    ["woman", "park plays", "woman plays large runs with"],  # nothing
+    ["woman", "park", "runs"],  # nothing, and no pairs are there
+):
+    cases.append(scored(said, truth))
 path = pathlib.Path(__file__).parent / "captions.json"
 path.write_text(json.dumps(cases, indent=0) + "\n")
 print([(round(100 * one["bleu"][3], 3), round(one["cider_d"], 4)) for one in cases])

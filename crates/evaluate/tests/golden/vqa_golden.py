@@ -5,6 +5,8 @@ Run in this folder: `python vqa_golden.py`, which writes vqa.json.
 The definition: Antol et al. 2015, section 4, over leave-one-out sets as the official evaluation takes them
 (github.com/GT-Vision-Lab/VQA, PythonEvaluationTools/vqaEvaluation/vqaEval.py of c4e6a0e): an answer's punctuation, articles and numbers
 are normalised; those of people lose their punctuation where people disagree. Written anew from what that file computes; exact fractions.
+That file itself (its functions and `evaluate`, under Python 2.7 and 3.11) gives the same texts and, but for the last bit, the same numbers
+for all of these cases, and for 20,000 texts and 3,000 questions that were drawn from its words and marks.
 """
 
 import json

@@ -11,9 +11,10 @@
 //! | 18, 34 | 7x7 of 64 channels, stride 2, and a pooling | 4 of 64 to 512 channels, for images of some 224 pixels | two 3x3 |
 //! | 50, 101 | the same | 4 of 256 to 2,048 channels | 1x1, 3x3 and 1x1 |
 //!
-//! The skip connection of a small network whose shape changes is a projection (the paper's option B), not zeros (A). Names of the
-//! weights and places of the strides (in the 3x3 convolution) are those of torchvision. A gate weights the branch before the sum
-//! (Hu 2017, Woo 2018); attention between positions stands before the last block of the stage before the last (Wang 2018).
+//! The skip connection of a small network whose shape changes is a projection (the paper's option B), not zeros (A). The strides are
+//! where torchvision has them, in the 3x3 convolution; the weights have names of their own, and published folders are read by
+//! `pretrained/resnet.rs`. A gate weights the branch before the sum (Hu 2017, Woo 2018); attention between positions stands before the
+//! last block of the stage before the last (Wang 2018).
 
 use burn::{
     module::Module,

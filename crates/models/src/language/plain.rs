@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use regard_kernels::Kind;
-use regard_nn::{dropout::DropoutRng, mask::PaddingMask};
+use regard_nn::{devices::is_card, dropout::DropoutRng, mask::PaddingMask};
 
 use crate::{
     erased::{AnyState, AnyTextModel},
@@ -13,8 +13,10 @@ use crate::{
     vocabulary::Vocabulary,
 };
 
-/// The most tokens that are read at once by steps, and whose logits are computed at once.
+/// The most tokens of a text that are read at once by steps, and whose logits are computed at once.
 const PART: usize = 256;
+/// The most tokens of several texts that are read at once, unless there are more texts.
+const MOST_READ: usize = 16 * PART;
 
 /// A causal model of text as it was trained.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct PlainTextModel {
     model: AnyTextModel,
     context: usize,
     device: Device,
+    /// Whether texts of one length are read together: on a card. On the CPU each row has the bits that it has alone.
+    pub(super) together: bool,
 }
 
 impl PlainTextModel {
@@ -32,6 +36,7 @@ impl PlainTextModel {
             context: model.longest().unwrap_or(LONGEST),
             model,
             device: device.clone(),
+            together: is_card(device),
         })
     }
 
@@ -80,16 +85,17 @@ impl PlainTextModel {
         }
     }
 
-    /// `[time, 1]`
-    fn ids(&self, text: &[u32]) -> Tensor<2, Int> {
-        let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
-        Tensor::from_data(TensorData::new(ids, [text.len(), 1]), &self.device)
+    /// `ids [time, rows]`
+    fn ids(&self, ids: Vec<u32>, rows: usize) -> Tensor<2, Int> {
+        let time = ids.len() / rows;
+        let ids: Vec<i32> = ids.into_iter().map(|id| id as i32).collect();
+        Tensor::from_data(TensorData::new(ids, [time, rows]), &self.device)
     }
 
     /// The same, and that all of it is real.
     fn batch(&self, text: &[u32]) -> (Tensor<2, Int>, PaddingMask) {
         let keep = PaddingMask::from_lengths(&[text.len()], text.len(), &self.device);
-        (self.ids(text), keep)
+        (self.ids(text.to_vec(), 1), keep)
     }
 }
 
@@ -127,34 +133,56 @@ impl CausalModel for PlainTextModel {
         self.read_telling(texts, cache, &mut |_| ())
     }
 
-    /// Rows are read each for itself, and put together.
+    /// On a card texts of one length are read together.
     fn read_telling(
         &self,
         texts: &[&[u32]],
         _cache: Kind,
         told: &mut dyn FnMut(usize),
     ) -> Result<Box<dyn Stepper + '_>, InputError> {
-        let (mut rows, mut done) = (vec![], 0);
-        for text in texts {
+        let mut alike: Vec<(usize, Vec<usize>)> = vec![]; // a length, and its rows
+        for (row, text) in texts.iter().enumerate() {
             self.check(text)?;
-            let Some(mut state) = self.model.begin(1, &self.device) else {
+            let known = alike.iter_mut().find(|(length, _)| *length == text.len());
+            match known.filter(|_| self.together) {
+                Some((_, rows)) => rows.push(row),
+                None => alike.push((text.len(), vec![row])),
+            }
+        }
+        let (mut groups, mut done) = (vec![], 0);
+        for (length, rows) in alike {
+            let Some(mut state) = self.model.begin(rows.len(), &self.device) else {
                 unreachable!("a causal model")
             };
-            for part in text.chunks(PART) {
-                state = self.model.read(self.ids(part), state);
-                done += part.len();
+            let most = (MOST_READ / rows.len()).clamp(1, PART);
+            for first in (0..length).step_by(most) {
+                let part = first..length.min(first + most);
+                let ids = part
+                    .clone()
+                    .flat_map(|t| rows.iter().map(move |&row| (row, t)));
+                let ids = ids.map(|(row, t)| texts[row][t]).collect();
+                state = self.model.read(self.ids(ids, rows.len()), state);
+                done += part.len() * rows.len();
                 told(done);
             }
-            rows.push(state);
+            groups.push(Alike { rows, state });
         }
-        Ok(Box::new(PlainSteps { model: self, rows }))
+        Ok(Box::new(PlainSteps {
+            model: self,
+            groups,
+        }))
     }
 }
 
-/// One state a row: rows may be of different lengths.
+/// Rows of one length, which make their steps together.
+struct Alike {
+    rows: Vec<usize>,
+    state: AnyState,
+}
+
 struct PlainSteps<'a> {
     model: &'a PlainTextModel,
-    rows: Vec<AnyState>,
+    groups: Vec<Alike>,
 }
 
 impl Stepper for PlainSteps<'_> {
@@ -164,16 +192,30 @@ impl Stepper for PlainSteps<'_> {
 
     fn step(&mut self, previous: &[u32], logits: &mut Vec<f32>) -> Option<Vec<f32>> {
         logits.clear();
-        for (state, &id) in self.rows.iter_mut().zip(previous) {
-            let ids = Tensor::from_ints([id as i32], &self.model.device);
+        for Alike { rows, state } in &mut self.groups {
+            let ids: Vec<i32> = rows.iter().map(|&row| previous[row] as i32).collect();
+            let ids = Tensor::from_ints(ids.as_slice(), &self.model.device);
             let (output, next) = self.model.model.step(ids, state.clone());
             *state = next;
-            logits.extend(output.logits.into_data().iter::<f32>());
+            let [_, classes] = output.logits.dims();
+            let found: Vec<f32> = output.logits.into_data().iter().collect();
+            logits.resize(previous.len() * classes, 0.0);
+            for (row, found) in rows.iter().zip(found.chunks_exact(classes)) {
+                logits[row * classes..][..classes].copy_from_slice(found);
+            }
         }
         None
     }
 
     fn select(&mut self, rows: &[usize], _same_sources: bool) {
-        self.rows = rows.iter().map(|&row| self.rows[row].clone()).collect();
+        for group in &mut self.groups {
+            let of_group = |(new, old)| Some((new, group.rows.iter().position(|row| row == old)?));
+            let (new, old): (Vec<_>, Vec<_>) = rows.iter().enumerate().filter_map(of_group).unzip();
+            if !old.iter().copied().eq(0..group.rows.len()) && !old.is_empty() {
+                group.state = group.state.clone().select(&old, false);
+            }
+            group.rows = new;
+        }
+        self.groups.retain(|group| !group.rows.is_empty());
     }
 }

@@ -4,7 +4,7 @@ use regard_nn::{dropout::DropoutRng, transformer::NormPlace};
 
 use super::*;
 use crate::{
-    AnyTextModel, Objective, TextBatch, Vocabulary,
+    AnyTextModel, Objective, Stepper, TextBatch, Vocabulary,
     pretrained::{Input, PackedText},
     role::AnyModelConfig,
     scoring::{CausalModel, teacher_forced},
@@ -155,6 +155,44 @@ fn a_text_is_read_in_parts() {
     read.unwrap().step(&[5, 5], &mut logits);
     assert_eq!(logits.len(), 2 * VOCABULARY.size);
     assert_eq!(told, [256, 512, 600, 609]);
+}
+
+/// Rows of several lengths are each as alone, to the last bit, and nearly so where those of one length are read together, as on a card; also
+/// after some are chosen, more than once or in another order.
+#[test]
+fn rows_are_as_each_alone() {
+    for (name, config) in configs() {
+        for together in [false, true] {
+            let plain = PlainTextModel::new(built(&*config), &Device::flex());
+            let mut plain = plain.unwrap();
+            plain.together = together;
+            let reversed: Vec<u32> = TEXT.iter().rev().copied().collect();
+            let texts: [&[u32]; 4] = [&TEXT[..5], &TEXT, &reversed[..5], &reversed];
+            let alone = |text| plain.read(&[text], Kind::F32).unwrap();
+            let mut alone = texts.map(alone);
+            let mut rows = plain.read(&texts, Kind::F32).unwrap();
+            let mut logits = vec![];
+            let mut expect = |rows: &mut dyn Stepper, from: &[usize], id: u32| {
+                rows.step(&vec![id; from.len()], &mut logits);
+                let expected = alone.each_mut().map(|steps| {
+                    let mut logits = vec![];
+                    steps.step(&[id], &mut logits);
+                    logits
+                });
+                for (&row, found) in from.iter().zip(logits.chunks_exact(VOCABULARY.size)) {
+                    match together {
+                        true => expect_near(found, &expected[row], name),
+                        false => assert_eq!(found, expected[row], "{name}, row {row}"),
+                    }
+                }
+            };
+            expect(&mut *rows, &[0, 1, 2, 3], 5);
+            rows.select(&[3, 0, 0, 1], false);
+            expect(&mut *rows, &[3, 0, 0, 1], 6);
+            rows.select(&[2, 0], false);
+            expect(&mut *rows, &[0, 3], 7);
+        }
+    }
 }
 
 /// Logits come in parts, of a text of any length, and are those of the whole.

@@ -127,6 +127,25 @@ impl TextTransformerConfig {
         }
     }
 
+    /// Draws the blocks, with the norm after them.
+    pub(crate) fn draw_stack(
+        &self,
+        objective: Objective,
+        init: &mut Initializer,
+    ) -> Result<Stack, ModelError> {
+        let blocks = self.blocks();
+        let layer = blocks.layer();
+        let stack = match objective {
+            Objective::Causal => layer.decoder_only(self.layers, init),
+            Objective::Masked => layer.encoder(self.layers, init),
+        };
+        let mut stack = stack.map_err(refused)?;
+        blocks
+            .equip(&mut stack, &self.mask, init)
+            .map_err(refused)?;
+        Ok(stack)
+    }
+
     /// Draws the Transformer for texts of at most `context` tokens.
     pub(crate) fn draw(
         &self,
@@ -136,9 +155,7 @@ impl TextTransformerConfig {
         init: &mut Initializer,
     ) -> Result<TextTransformer, ModelError> {
         let size = self.d_model;
-        let refused = |error: AttentionError| ModelError(error.to_string());
-        let blocks = self.blocks();
-        let layer = blocks.layer();
+        let layer = self.blocks().layer();
         let tokens = init.embedding(vocabulary.size, size, DEVIATION);
         let positions = match self.positions {
             Positions::Learned => Some(Learned::new(context, size, init).map_err(refused)?),
@@ -148,19 +165,11 @@ impl TextTransformerConfig {
             true => Some(layer.norm.init(size, init).map_err(refused)?),
             false => None,
         };
-        let mut stack = match objective {
-            Objective::Causal => layer.decoder_only(self.layers, init),
-            Objective::Masked => layer.encoder(self.layers, init),
-        }
-        .map_err(refused)?;
-        blocks
-            .equip(&mut stack, &self.mask, init)
-            .map_err(refused)?;
         Ok(TextTransformer {
             tokens,
             positions,
             norm,
-            stack,
+            stack: self.draw_stack(objective, init)?,
             sinusoidal: match self.positions {
                 Positions::Sinusoidal => Some(Sinusoidal::new(size).map_err(refused)?),
                 _ => None,
@@ -169,6 +178,10 @@ impl TextTransformerConfig {
             normalized: self.normalizer.sums_to_one(),
         })
     }
+}
+
+fn refused(error: AttentionError) -> ModelError {
+    ModelError(error.to_string())
 }
 
 /// Embeddings and blocks over one sequence.

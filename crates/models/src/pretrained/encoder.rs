@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use regard_kernels::{
     loss,
     matmul::Storage,
@@ -16,9 +17,10 @@ use super::{
     error::PretrainedError,
     folder::{Folder, Names},
     language_model::InputError,
+    on_card::OnCard,
     source::{Expected, Matrix, Norm, StackSource},
 };
-use crate::generator::expect_valid;
+use crate::{error::ModelError, generator::expect_valid};
 
 /// What a head is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +134,7 @@ pub struct TextEncoder {
     pub(super) vector: Option<EndVector>,
     pub(super) scores: ClassScores,
     pub(super) global: GlobalTokens,
+    pub(super) on_card: Option<OnCard>,
 }
 
 /// A text as an encoder reads it.
@@ -220,6 +223,7 @@ impl TextEncoderSource {
             scores,
             global: self.global,
             stack: self.stack.read(&weights, storage)?,
+            on_card: None,
         })
     }
 }
@@ -265,6 +269,17 @@ impl TextEncoder {
         &mut self.stack
     }
 
+    /// Has `device`, a card, compute the blocks from now on, with weights of 32 bits, where nothing is observed; embeddings, heads and what is
+    /// observed stay with the kernels of the CPU. Heads that are changed later ([`stack_mut`](Self::stack_mut)) are not changed there.
+    ///
+    /// # Errors
+    /// [`ModelError`] for blocks with a part that no model has that is trained here, as [`Trainable::open`](super::Trainable::open).
+    pub fn compute_on(&mut self, device: &Device) -> Result<(), ModelError> {
+        let on_card = OnCard::new(&self.stack, device);
+        self.on_card = Some(on_card.map_err(ModelError)?);
+        Ok(())
+    }
+
     /// What its head is for, if it has one.
     pub fn purpose(&self) -> Option<&Heads> {
         self.head.as_ref().map(|head| &head.purpose)
@@ -306,10 +321,13 @@ impl TextEncoder {
             first += tokens;
         }
         let counts: Vec<usize> = texts.iter().map(|text| text.ids.len()).collect();
-        let states = expect_valid(
-            self.stack
-                .forward_with_global(&embedded, &counts, &global, observer),
-        );
+        let states = match &self.on_card {
+            Some(card) if observer.is_none() => card.forward(&embedded, &counts),
+            _ => expect_valid(
+                self.stack
+                    .forward_with_global(&embedded, &counts, &global, observer),
+            ),
+        };
         let mut rest = &states[..];
         let parts = counts.iter().map(|count| {
             let (part, after) = rest.split_at(count * size);

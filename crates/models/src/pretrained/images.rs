@@ -12,13 +12,15 @@
 //! deviations. What is left out, and what a size of one number means, depends on the class of image processors that the file names, or else on
 //! the model's (`Processor`).
 
+use std::path::Path;
+
 use regard_config::AnyConfig;
 use regard_nn::weights::Arrays;
 use serde_json::Value;
 
 use super::{
-    classify::ClassScores, config::Config, detr, error::PretrainedError, folder::Folder, resnet,
-    vit,
+    classify::ClassScores, config::Config, detr, error::PretrainedError, families::FAMILIES,
+    folder::Folder, json::settings, resnet, vit,
 };
 use crate::image::ImageSizes;
 
@@ -85,16 +87,35 @@ pub fn holds_images(folder: &Folder) -> bool {
     kind.is_ok_and(|kind| KINDS.contains(&kind))
 }
 
-/// What is wrong with a model of images where one of texts is wanted, and what to do; `None` for another `model_type`.
-pub(super) fn no_text(model_type: &str) -> Option<String> {
+/// What is wrong with the model of images in a `folder` where one of texts is wanted, and what to do; `None` for another model.
+pub(super) fn no_text(folder: &Path, model_type: &str) -> Result<Option<String>, PretrainedError> {
     let (what, command) = match model_type {
         detr::KIND => ("a detector of objects in images", "detect"),
         kind if KINDS.contains(&kind) => ("a classifier of images", "classify"),
-        _ => return None,
+        _ => return unknown(folder, model_type),
     };
-    Some(format!(
+    Ok(Some(format!(
         "{what} (model_type {model_type:?}), which reads no text and has no tokenizer; use `regard {command}` with it, or a model of images and texts (CLIP)"
-    ))
+    )))
+}
+
+/// The same for a `model_type` that is not known here, which is one of images where these have a preprocessor and texts no tokenizer.
+fn unknown(folder: &Path, model_type: &str) -> Result<Option<String>, PretrainedError> {
+    let [name, key] = PROCESSOR;
+    let preprocessor = settings(&folder.join(PREPROCESSOR))?;
+    // A preprocessor of sounds has neither of the two.
+    let keys = ["image_processor_type", "image_mean"];
+    let of_images = keys.iter().any(|key| preprocessor.contains_key(*key))
+        || settings(&folder.join(name))?.contains_key(key);
+    let of_texts = folder.join("tokenizer_config.json").exists()
+        || FAMILIES.iter().any(|family| family.name == model_type);
+    Ok((of_images && !of_texts).then(|| {
+        format!(
+            "a model of images whose model_type {model_type:?} is not known; expected one of {} (`regard classify`), {} (`regard detect`) or clip (images and texts)",
+            KINDS.join(", "),
+            detr::KIND
+        )
+    }))
 }
 
 impl ImageModel {

@@ -44,6 +44,7 @@ mod language_model;
 mod llama;
 mod longformer;
 mod look;
+mod on_card;
 mod pooling;
 mod resnet;
 mod rotary;

@@ -202,8 +202,10 @@ impl Tokenizer {
             of_ids
         } else {
             let found = names(&files(folder)?);
-            let of_images = model.get("model_type").and_then(Value::as_str);
-            let of_images = of_images.and_then(images::no_text);
+            let of_images = match model.get("model_type").and_then(Value::as_str) {
+                Some(model_type) => images::no_text(folder, model_type)?,
+                None => None,
+            };
             let problem = of_images.unwrap_or_else(|| {
                 format!(
                     "no tokenizer that can be read (found: {found}); {}",

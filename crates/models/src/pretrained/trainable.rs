@@ -17,8 +17,9 @@ use regard_kernels::{
     stack::{Block, NormWeights, Norms, Product, Rotation, Stack},
 };
 use regard_nn::{
+    initialize::Initializer,
     position::RotaryConfig,
-    transformer::{Activation, NormPlace},
+    transformer::{self, Activation, NormPlace},
     weights::{self, Array, Arrays},
 };
 
@@ -113,10 +114,7 @@ impl Trainable {
             arrays.insert("output_bias".to_owned(), Array { shape, values });
         }
         let config = TransformerLmConfig {
-            objective: match self.causal {
-                true => Objective::Causal,
-                false => Objective::Masked,
-            },
+            objective: objective(self.causal),
             context: self.context,
             tie,
             transformer: self.transformer,
@@ -179,7 +177,7 @@ impl Trainable {
             table(&mut arrays, name, values, context);
         }
         norm(&mut arrays, "transformer.norm", embedding.norm.as_ref());
-        blocks(&mut arrays, "transformer.stack", stack, transformer.bias)?;
+        blocks(&mut arrays, "transformer.stack.", stack, transformer.bias)?;
         Ok(Self {
             transformer,
             context,
@@ -189,15 +187,37 @@ impl Trainable {
     }
 }
 
-/// Adds the weights of a stack, whose names begin with `name`; with a `bias` every product has one.
+/// The blocks of a stack, and its last norm, on `device`, as those of a model that is trained here.
+///
+/// # Errors
+/// A part that no such model has.
+pub(super) fn stack_on(device: &Device, stack: &Stack) -> Result<transformer::Stack, Refused> {
+    let config = config_of_stack(stack)?;
+    let mut arrays = Arrays::new();
+    blocks(&mut arrays, "", stack, config.bias)?;
+    let objective = objective(stack.sizes().causal);
+    let drawn = config.draw_stack(objective, &mut Initializer::deferred(device));
+    let drawn = drawn.map_err(|error| error.to_string())?;
+    weights::apply(drawn, arrays).map_err(|error| error.to_string())
+}
+
+/// What a model whose tokens see only those before them, or all, is trained for.
+fn objective(causal: bool) -> Objective {
+    match causal {
+        true => Objective::Causal,
+        false => Objective::Masked,
+    }
+}
+
+/// Adds the weights of a stack, whose names begin with `prefix`; with a `bias` every product has one.
 pub(super) fn blocks(
     to: &mut Arrays,
-    name: &str,
+    prefix: &str,
     stack: &Stack,
     bias: bool,
 ) -> Result<(), Refused> {
     for (layer, block) in stack.blocks().iter().enumerate() {
-        let at = |part: &str| format!("{name}.layers.{layer}.{part}");
+        let at = |part: &str| format!("{prefix}layers.{layer}.{part}");
         let (own, inner) = (&block.attention, &block.feed_forward);
         for (part, matrix) in [
             (
@@ -220,7 +240,7 @@ pub(super) fn blocks(
             norm(to, &at(&format!("{part}.after")), after);
         }
     }
-    norm(to, &format!("{name}.norm"), stack.last_norm());
+    norm(to, &format!("{prefix}norm"), stack.last_norm());
     Ok(())
 }
 
@@ -228,8 +248,32 @@ fn unlike(what: &str) -> Refused {
     format!("{what}, which no model that is trained here has")
 }
 
-/// The configuration of a model whose blocks are alike.
+/// The configuration of a model with these embeddings and blocks.
 fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig, Refused> {
+    let config = config_of_stack(stack)?;
+    if embedding.scale != 1.0 {
+        return Err(unlike("the vectors of its tokens have a factor"));
+    }
+    expect_kind(&config, embedding.norm.as_ref())?;
+    let positions = match (&embedding.positions, config.positions) {
+        (embedding::Positions::Table { .. }, Positions::Learned) => Positions::Learned,
+        (embedding::Positions::None, Positions::Rotary) => Positions::Rotary,
+        _ => return Err(unlike("positions are neither a table nor rotary")),
+    };
+    if embedding.types.is_some() && positions != Positions::Learned {
+        return Err(unlike(
+            "it has types of tokens without a table of positions",
+        ));
+    }
+    Ok(TextTransformerConfig {
+        embedding_norm: embedding.norm.is_some(),
+        positions,
+        ..config
+    })
+}
+
+/// The configuration of blocks that are alike, with the norm after them.
+fn config_of_stack(stack: &Stack) -> Result<TextTransformerConfig, Refused> {
     let blocks = stack.blocks().iter();
     let mut configs = blocks.map(|block| config_of_block(block, stack));
     let Some(first) = configs.next().transpose()? else {
@@ -248,38 +292,26 @@ fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig,
     if stack.has_distances() {
         return Err(unlike("its distances add to scores"));
     }
-    if embedding.scale != 1.0 {
-        return Err(unlike("the vectors of its tokens have a factor"));
-    }
-    let outer = [stack.last_norm(), embedding.norm.as_ref()];
-    if outer
-        .into_iter()
-        .flatten()
-        .any(|norm| kind(norm) != (first.norm, first.norm_epsilon))
-    {
-        return Err(unlike("its norms are not all of one kind"));
-    }
+    expect_kind(&first, stack.last_norm())?;
     if stack.last_norm().is_some() == (first.norm_place == NormPlace::Post) {
         return Err(unlike(
             "it has a norm too many or too few after its last block",
         ));
     }
-    let positions = match (&embedding.positions, first.positions) {
-        (embedding::Positions::Table { .. }, Positions::Learned) => Positions::Learned,
-        (embedding::Positions::None, Positions::Rotary) => Positions::Rotary,
-        _ => return Err(unlike("positions are neither a table nor rotary")),
-    };
-    if embedding.types.is_some() && positions != Positions::Learned {
-        return Err(unlike(
-            "it has types of tokens without a table of positions",
-        ));
-    }
     Ok(TextTransformerConfig {
         layers: stack.blocks().len(),
-        embedding_norm: embedding.norm.is_some(),
-        positions,
         ..first
     })
+}
+
+/// Refuses a norm unlike those of the blocks.
+fn expect_kind(config: &TextTransformerConfig, norm: Option<&NormWeights>) -> Result<(), Refused> {
+    match norm {
+        Some(norm) if kind(norm) != (config.norm, config.norm_epsilon) => {
+            Err(unlike("its norms are not all of one kind"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The keys that a block shows; positions are rotary, or [`Positions::Learned`] for all that do not act in attention.

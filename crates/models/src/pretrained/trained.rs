@@ -84,6 +84,7 @@ impl PackedText {
                 vector: None,
                 scores: ClassScores::Softmax,
                 global: GlobalTokens::None,
+                on_card: None,
             })),
         })
     }

@@ -358,7 +358,7 @@ pub(super) fn read(
     let norm = embedding_norm.map(|norm| norm.read(&weights)).transpose()?;
     trainable::norm(&mut arrays, "norm", norm.as_ref());
     let stack = stack.read(&weights, storage)?;
-    trainable::blocks(&mut arrays, "stack", &stack, true).map_err(problem)?;
+    trainable::blocks(&mut arrays, "stack.", &stack, true).map_err(problem)?;
     Ok(ImageModel {
         kind: "vit",
         config: Box::new(VisionTransformerConfig {

@@ -5,7 +5,7 @@ use regard_kernels::Kind;
 use regard_models::{
     Stepper, TextModel,
     language::{PlainTextModel, TransformerLm},
-    pretrained::{Folder, Input, LanguageModel, TextEncoder, Trainable},
+    pretrained::{Folder, Input, LanguageModel, TextEncoder, Trainable, WordStates},
     scoring::CausalModel,
 };
 use regard_nn::{Observe, dropout::DropoutRng, mask::PaddingMask};
@@ -75,6 +75,43 @@ fn encoders_have_the_same_states() {
             );
         }
     }
+}
+
+/// As they read on a card, by plain operations: texts of any lengths together, and those that are observed by the kernels.
+#[test]
+fn encoders_read_by_plain_operations() {
+    for case in ["bert", "distilbert", "roberta", "clip"] {
+        let original = TextEncoder::open(&open(case), None).unwrap();
+        let mut moved = original.clone();
+        moved.compute_on(&Device::flex()).unwrap();
+        let ids: Vec<u32> = (0..original.context() as u32)
+            .map(|at| 3 + at % 7)
+            .collect();
+        let types: Vec<u32> = ids.iter().map(|id| id % 2).collect();
+        let lengths = [3, 1, 0, ids.len(), 4, ids.len() - 1, 2];
+        let texts = lengths.map(|length| Input {
+            ids: &ids[..length],
+            types: if case == "bert" {
+                &types[..length]
+            } else {
+                &[]
+            },
+            global: None,
+        });
+        let expected = original.states(&texts, None).unwrap();
+        let found = moved.states(&texts, None).unwrap();
+        assert_eq!(moved.states(&[], None).unwrap(), Vec::<Vec<f32>>::new());
+        for (found, expected) in found.iter().zip(&expected) {
+            close(case, found, expected, 1e-4);
+        }
+        let mut observer = WordStates::new(vec![0]);
+        let observed = moved.states(&texts[..1], Some(&mut observer)).unwrap();
+        assert_eq!(observed, original.states(&texts[..1], None).unwrap());
+        assert!(observer.points().count() > 0);
+    }
+    let mut other = TextEncoder::open(&open("longformer"), None).unwrap();
+    let error = other.compute_on(&Device::flex()).unwrap_err();
+    assert!(error.to_string().contains("global tokens"), "{error}");
 }
 
 #[test]

@@ -5,8 +5,8 @@ Run in this folder: `python images_golden.py`, which writes images.safetensors. 
 Residual networks as He et al. 2015 and torchvision write them (strides in the 3x3 convolution of a bottleneck, projections where the
 shape changes), with the gates of Hu et al. 2017 and Woo et al. 2018 before the sum and the block of Wang et al. 2018 before the last
 block of the stage before the last, or that of Wang et al. 2020 along columns and rows; the residual attention network of Wang et al.
-2017; the vision Transformer of Dosovitskiy et al. 2020 as timm writes it, written here with other positions, and with the
-convolutions of Hassani et al. 2021 before it; captioners of
+2017; the vision Transformer of Dosovitskiy et al. 2020 as timm writes it, also with the distillation token of Touvron et al. 2020,
+written here with other positions, and with the convolutions of Hassani et al. 2021 before it; captioners of
 Xu et al. 2015 and Anderson et al. 2018 over the cells of a small residual network, teacher-forced. Names and layouts
 of the weights are those of the Rust side: linear layers `[inputs, outputs]`, convolutions `[outputs, inputs, height, width]`.
 
@@ -18,6 +18,7 @@ import pathlib
 import sys
 
 import torch
+from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import VisionTransformer
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -206,12 +207,16 @@ def vit(shape, patch, d, layers, heads, f, pooling, positions="learned", stem="p
     return compute
 
 
-def timm_vit(shape, patch, d, layers, heads, f, pooling):
+def timm_vit(shape, patch, d, layers, heads, f, pooling, distillation=False):
     """The whole network of timm, whose linear layers are `[outputs, inputs]`."""
     def compute(draw):
         _, c, h, w = shape
         weights = {"cls_token": draw("embedding.class_token", d)[None, None],
                    "pos_embed": draw("embedding.positions", 1 + h // patch * (w // patch), d)[None]}
+        if distillation:  # Its position is part of the token on the Rust side.
+            weights["dist_token"] = draw("distillation.token", d)[None, None]
+            own, positions = torch.zeros_like(weights["dist_token"]), weights["pos_embed"]
+            weights["pos_embed"] = torch.cat([positions[:, :1], own, positions[:, 1:]], 1)
 
         def linear(of_timm, name, inputs, outputs):
             weights[of_timm + ".weight"] = draw(name + ".weight", inputs, outputs).T
@@ -233,15 +238,21 @@ def timm_vit(shape, patch, d, layers, heads, f, pooling):
             linear(block + "mlp.fc2", name + "feed_forward.outer", f, d)
         norm("norm", "stack.norm")
         linear("head", "head", d, CLASSES)
-        model = VisionTransformer(img_size=(h, w), patch_size=patch, in_chans=c, num_classes=CLASSES, embed_dim=d, depth=layers,
-                                  num_heads=heads, mlp_ratio=f / d, global_pool={"class": "token", "mean": "avg"}[pooling],
-                                  fc_norm=False, dtype=draw.dtype)
+        kind = VisionTransformerDistilled if distillation else VisionTransformer
+        model = kind(img_size=(h, w), patch_size=patch, in_chans=c, num_classes=CLASSES, embed_dim=d, depth=layers, num_heads=heads,
+                     mlp_ratio=f / d, global_pool={"class": "token", "mean": "avg"}[pooling], fc_norm=False, dtype=draw.dtype)
+        if distillation:
+            linear("head_dist", "distillation.head", d, CLASSES)
+            model.set_distilled_training()
         maps = {}
         for i, block in enumerate(model.blocks):
             block.attn.fused_attn = False
             block.attn.attn_drop.register_forward_hook(lambda _, __, weights, key=f"weights.{i}": maps.update({key: weights}))
-        logits = functional_call(model, weights, draw("images", *shape, scale=2.0))
-        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits, **maps}
+        logits, scores = functional_call(model, weights, draw("images", *shape, scale=2.0)), {}
+        if distillation:  # In training it has the scores of each head, otherwise, as we always do, their mean.
+            scores = {"class": logits[0], "distillation": logits[1]}
+            logits = (logits[0] + logits[1]) / 2
+        return (logits * draw.constant("loss", *logits.shape)).sum(), {"logits": logits, **scores, **maps}
 
     return compute
 
@@ -423,4 +434,7 @@ for positions in ("sinusoidal", "rotary"):
 shape = (4, 3, 12, 8)
 golden.case("vit convolutions", vit(shape, 4, 12, 2, 3, 20, "mean", stem="convolutions"), kind="vit", shape=shape, patch=4, d=12,
             layers=2, heads=3, f=20, pooling="mean", stem="convolutions")
+shape = (3, 1, 9, 15)
+golden.case("vit distillation", timm_vit(shape, 3, 10, 3, 2, 14, "class", True), kind="vit", shape=shape, patch=3, d=10, layers=3, heads=2,
+            f=14, pooling="class", distillation=True)
 golden.save(HERE / "images.safetensors")

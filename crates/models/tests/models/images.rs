@@ -146,8 +146,8 @@ fn a_residual_attention_network_without_masks() {
 fn vision_transformers() {
     let golden = golden();
     let cases = golden.cases("vit");
-    assert_eq!(cases.len(), 5);
-    for case in cases {
+    assert_eq!(cases.len(), 6);
+    for mut case in cases {
         let size = |field: &str| case.number(field) as usize;
         let positions = case.description.get("positions").and_then(Value::as_str);
         let stem = match case.description.get("stem") {
@@ -170,10 +170,27 @@ fn vision_transformers() {
                 "class" => ImagePooling::Class,
                 _ => ImagePooling::Mean,
             },
+            distillation: case.description.get("distillation").is_some(),
             ..VisionTransformerConfig::default()
         };
         let model = config.draw(&sizes(shape(&case)), &mut Initializer::new(1, &device()));
-        check(case, model.unwrap());
+        let model = model.unwrap();
+        if config.distillation {
+            // The model gives the mean of both heads: twice that is one of them, if the other one gives 0.
+            for (name, other) in [("class", "distillation.head"), ("distillation", "head")] {
+                let filled = case.fill(model.clone());
+                let mut arrays = weights::collect(&filled);
+                for part in ["weight", "bias"] {
+                    let array = arrays.get_mut(&format!("{other}.{part}")).unwrap();
+                    array.values.fill(0.0);
+                }
+                let images = case.constant("images", shape(&case));
+                let alone = weights::apply(filled, arrays).unwrap();
+                let scores = alone.forward(images, &mut DropoutRng::none()) * 2.0;
+                case.output(name, &scores);
+            }
+        }
+        check(case, model);
     }
 }
 

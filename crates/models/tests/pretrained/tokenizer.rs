@@ -396,6 +396,45 @@ fn models_of_images_have_no_tokenizer() {
 }
 
 #[test]
+fn models_of_images_that_are_not_known_are_told_those_that_are() {
+    let message = |kind: &str, files: &Files| {
+        files.json("config.json", &json!({"model_type": kind}));
+        Tokenizer::open(files.path()).unwrap_err().to_string()
+    };
+    for (name, content) in [
+        (
+            "preprocessor_config.json",
+            json!({"image_processor_type": "ViTImageProcessor"}),
+        ),
+        (
+            "preprocessor_config.json",
+            json!({"image_mean": [0.5, 0.5, 0.5]}),
+        ),
+        (
+            "processor_config.json",
+            json!({"image_processor": {"size": 32}}),
+        ),
+    ] {
+        let files = Files::new();
+        files.json(name, &content);
+        let error = message("swin", &files);
+        let expected = "a model of images whose model_type \"swin\" is not known; expected one of vit, deit, resnet (`regard classify`), detr (`regard detect`) or clip";
+        assert!(error.contains(expected), "{error}");
+        // One that reads texts too, known or not, has lost its tokenizer.
+        let error = message("clip", &files);
+        assert!(error.contains("make a tokenizer.json"), "{error}");
+        files.json("tokenizer_config.json", &json!({}));
+        let error = message("siglip", &files);
+        assert!(error.contains("make a tokenizer.json"), "{error}");
+    }
+    let sounds = Files::new();
+    let content = json!({"feature_extractor_type": "Wav2Vec2FeatureExtractor"});
+    sounds.json("preprocessor_config.json", &content);
+    let error = message("wav2vec2", &sounds);
+    assert!(error.contains("make a tokenizer.json"), "{error}");
+}
+
+#[test]
 fn folders_without_a_tokenizer_say_what_to_do() {
     let files = Files::new();
     let message = || Tokenizer::open(files.path()).unwrap_err().to_string();

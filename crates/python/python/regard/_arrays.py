@@ -9,6 +9,9 @@ import numpy as np
 
 HALVES = ("bfloat16", "float16")
 
+NUMBERS = ("float", "bfloat", "int", "uint")
+"""How the names of types of numbers begin."""
+
 
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a PyTorch tensor; PyTorch is not loaded for that."""
@@ -130,12 +133,23 @@ def integers(name: str, x: Any) -> list[int]:
     return found.reshape(-1).tolist()
 
 
-def floats(name: str, x: Any) -> list[float]:
-    """Numbers in one list."""
+def floats(name: str, x: Any) -> np.ndarray:
+    """Numbers in one list, copied, as an array of float32."""
     x = given(name, x)
-    if not type_of(x).startswith(("float", "bfloat", "int", "uint")):
+    if not type_of(x).startswith(NUMBERS):
         raise TypeError(f"`{name}` is of {type_of(x)}, expected numbers")
-    return single(x).reshape(-1).tolist()
+    return np.array(single(x), order="C").reshape(-1)
+
+
+def drawn(name: str, x: Any) -> np.ndarray:
+    """Numbers or booleans of any array, or tensor (in half precision and with gradients, too), as float32.
+
+    Raises TypeError for anything else.
+    """
+    x = given(name, np.asarray(x) if hasattr(x, "__array__") and not is_tensor(x) else x)
+    if not type_of(x).startswith((*NUMBERS, "bool")):
+        raise TypeError(f"`{name}` is of {type_of(x)}, expected numbers")
+    return single(x)
 
 
 def four_axes(name: str, x: np.ndarray) -> np.ndarray:

@@ -30,6 +30,15 @@ def problem_of(given: dict[str, Any], implementation: str) -> str:
     return ""
 
 
+def read_by_cache(arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
+    """How many tokens the cache among the arguments of a model has read; 0 where there is none, or it counts none (of recurrent layers alone)."""
+    cache = next((x for x in (*arguments, *named.values()) if hasattr(x, "get_seq_length")), None)
+    try:
+        return 0 if cache is None else int(cache.get_seq_length())
+    except ValueError:
+        return 0
+
+
 def masks_of(mask: Any, queries: int, keys: int | None = None, bias: Any = None) -> dict[str, Any]:
     found = {}
     if mask is not None and mask.dtype.is_floating_point:

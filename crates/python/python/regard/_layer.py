@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     Tensor = Any  # Where hints are asked for, PyTorch need not be there.
 
-UNSEEN = "its cache holds more keys than were seen: record the text from its beginning"
+UNSEEN = "its cache has read more than was seen: record the text from its beginning"
 """The problem of a decoder that goes on with a text of which it is not known where these queries stand."""
 
 REORDERED = "its cache was put in another order or changed on the way (beam search): run the model once more on the finished text"
@@ -82,7 +82,7 @@ class Attention:
     def add(
         self, query: Tensor, key: Tensor, options: dict[str, Any], *,
         filled: int | None = None, block: bool = False, text_begins: bool | None = None, problem: str = "", ids: Any = None,
-        window: int | None = None,
+        read: int = 0,
     ) -> bool:
         """One call: `query [batch, heads, queries, dim]`, `key [batch, key_heads, keys, dim]`. Whether a text begins with it.
 
@@ -93,7 +93,7 @@ class Attention:
         text_begins: of cross-attention: whether a text of its decoder begins, None if that is not known
         problem: why its weights cannot be told
         ids: of its queries, [batch, queries], if they are known
-        window: how many keys each query sees, where it does not see all before it: a cache may hold no more
+        read: how many tokens its model's cache had read; the cache of a layer with windows or chunks holds the keys of the last ones alone
         """
         if problem:
             self._stop(problem)
@@ -116,12 +116,13 @@ class Attention:
         begins = not block and (alone or self._begins(key, count, groups, text_begins))
         # A recording may begin in the middle of a text, with a cache of what came before.
         before = key.shape[2] - count if begins and not alone and self.kind == "decoder.self" else 0
-        if window is not None and before == window - 1 > 0:
-            self._stop(UNSEEN)  # A full window: it may have lost keys.
+        if begins and self.kind == "decoder.self" and before < read:
+            self._stop(UNSEEN)  # It has lost keys, and with them the positions of those that are left.
             return False
         if begins:
             # A static cache writes over its keys.
-            self._begin(key, self._chosen(key.clone() if cut and self._heads is None else key, groups))
+            writes = cut or _was_written(key)
+            self._begin(key, self._chosen(key.clone() if writes and self._heads is None else key, groups))
             self._before = self._count = max(before, 0)
             seen = (0, self._held)
         elif self._problem:
@@ -328,6 +329,11 @@ def _filled(options: dict[str, Any], keys: int) -> int:
         return keys
     seen = shown[..., -1, :].reshape(-1, keys).bool().any(0).nonzero()
     return int(seen[-1]) + 1 if len(seen) else keys
+
+
+def _was_written(x: Tensor) -> bool:
+    """Whether numbers were written into a tensor after it was made, as into the tensors of static caches; True where PyTorch does not count that."""
+    return x.is_inference() or x._version > 0
 
 
 def _row_of(query: Any, seen: tuple[int, int], options: dict[str, Any], first: int, row: int) -> _Piece:

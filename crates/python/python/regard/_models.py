@@ -153,7 +153,8 @@ def load(name: str | os.PathLike[str] = EMBEDDED) -> Model:
 
     Raises
     ------
-    ValueError: what is wrong with its files
+    ValueError: what is wrong with its files; for a classifier, a detector or a model that answers questions about images, of `regard train`
+        or the command's own, the command that uses it
     """
     return Model(_regard.open_model(text_of("name", path_of("name", name))))
 

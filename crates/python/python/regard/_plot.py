@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from ._arrays import drawn
 from ._given import list_of_texts
 
 
@@ -15,21 +14,21 @@ def plot(weights: Any, queries: Sequence[str] | None = None, keys: Sequence[str]
 
     Parameters
     ----------
-    weights: a map, such as `seen.weights(0, head=1)` or `trace.map(0)["weights"]`
+    weights: a map, such as `seen.weights(0, head=1)` or `trace.map(0)["weights"]`; an array, or a tensor of any precision, with gradients or without
     queries, keys: the tokens' texts; up to 60 of them are written
     ax: the axes; those of pyplot if left out
     imshow: further arguments of `ax.imshow`, such as `cmap`
 
     Raises
     ------
-    TypeError: queries or keys that are no lists of texts
-    ValueError: weights of another number of axes; texts of another number than there are queries or keys
+    TypeError: weights that are no numbers; queries or keys that are no lists of texts
+    ValueError: weights of another number of axes, or on another device; texts of another number than there are queries or keys
     """
     if ax is None:
         from matplotlib import pyplot
 
         ax = pyplot.gca()
-    weights = np.asarray(weights)
+    weights = drawn("weights", weights)
     if weights.ndim == 3:
         weights = weights.mean(0)
     if weights.ndim != 2:

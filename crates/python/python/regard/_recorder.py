@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _trace
-from ._calls import kind_of, masks_of, numbered, problem_of, sides, texts_of
+from ._calls import kind_of, masks_of, numbered, problem_of, read_by_cache, sides, texts_of
 from ._given import integer, or_none, path_of, text_of, whole, wholes
 from ._layer import REORDERED, Attention, on_cpu
 from ._regard import LongFile, Trace, traces_page
@@ -183,14 +183,14 @@ class Recorder:
         for module in [self.model.get_encoder(), self.model.get_decoder()] if self._two_texts() else [self.model]:
             self._hook(module, read, forget)
 
-        def enter(*_: Any) -> None:
-            if self._now.depth == 0:
+        def enter(_: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            if not self._now.models:
                 self._new_pass()
-            self._now.depth += 1
+            self._now.models.append(read_by_cache(arguments, named))
 
         def leave(_: Any) -> None:
             # It may have begun before the recorder did, on another thread.
-            self._now.depth = max(self._now.depth - 1, 0)
+            del self._now.models[-1:]
 
         for module in [one for one in self._names if hasattr(one, "set_attn_implementation")] or [self.model]:
             self._hook(module, enter, leave)
@@ -266,7 +266,7 @@ class Recorder:
             "causal": ordered,
             **masks_of(mask, queries, keys, given.get("position_bias")),
         }
-        self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None, window=given.get("sliding_window"))
+        self._keep(module, query, key, options, causal, problem, filled, windows=not causal and mask is None)
 
     def _see_torch(
         self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None, **_: Any
@@ -295,10 +295,10 @@ class Recorder:
 
     def _add(
         self, module: Module, query: Tensor, key: Tensor, options: dict[str, Any],
-        causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False, window: int | None = None,
+        causal: bool = False, problem: str = "", filled: int | None = None, windows: bool = False,
     ) -> None:
         now = self._now
-        if not now.depth:
+        if not now.models:
             self._new_pass()  # A part of the model was called by itself.
         count, groups, run = query.shape[2], query.shape[1] // key.shape[1], self._runs.get(module, 0)
         turn, last_run = now.turns.get(module, (0, run))
@@ -323,9 +323,8 @@ class Recorder:
             attention._held, attention._ids = key.shape[2], [ids]
             return
         had = attention._problem
-        begins = attention.add(
-            query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem, ids=ids, window=window
-        )
+        read = now.models[-1] if now.models else 0
+        begins = attention.add(query, key, options, filled=filled, block=block, text_begins=now.text_begins, problem=problem, ids=ids, read=read)
         if attention.kind != "decoder.cross":
             now.text_begins = bool(now.text_begins) or begins
         if attention._problem is REORDERED and not had:
@@ -530,8 +529,9 @@ class _Running(threading.local):
         self.inside = False
         # The ids that the model, or that of its two parts which runs, reads now.
         self.ids: Tensor | None = None
-        # How many models of transformers are around it; of their pass: how many entries each module has used, and its run.
-        self.depth = 0
+        # The models of transformers around it, each by how many tokens its cache had read; of their pass: how many entries each module has
+        # used, and its run.
+        self.models: list[int] = []
         self.turns: dict[Module, tuple[int, int]] = {}
         # Whether a text began in this pass, in self-attention; None before there was any.
         self.text_begins: bool | None = None

@@ -5,16 +5,14 @@ use regard_kernels::stack::{ChangedHead, HeadChange};
 use regard_nn::changed::{Changes, Place, with_changed, with_query};
 use regard_trace::Kind;
 use regard_train::{
-    DetectedObject, Detector, ImageCaptioner, ImageClassifier, LayerGradients, QuestionAnswerer,
+    DetectedObject, Detector, ImageCaptioner, ImageClassifier, LEAST_PROBABILITY, LayerGradients,
+    QuestionAnswerer,
 };
 
 use super::{
     Told, answered, best_of, classified, hypotheses, kind_of, no_query, product, sentence,
 };
-use crate::{Ablation, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
-
-/// The least probability of an object that is shown, as `regard detect` has it.
-const THRESHOLD: f32 = 0.5;
+use crate::{Ablation, Cut, Gradients, Input, InputKind, Model, QueryKeys, QueryPlace, Seen};
 
 fn image(bytes: &[u8], decoding: &Decoding) -> Result<Image, String> {
     Image::decode(bytes, "the image", decoding).map_err(sentence)
@@ -180,7 +178,13 @@ impl Answers for QuestionAnswerer {
         let (found, trace) = found.into_iter().next().ok_or("ask a question")?;
         let answers = description.answers.iter().cloned();
         let scores = found.scores.iter().map(|&score| f64::from(score));
-        Ok((answered(trace, best_of(answers.zip(scores))), None))
+        let limited = description.encode(&input.text);
+        let read = limited.ids.len();
+        let seen = Seen {
+            cut: limited.cut_from.map(|tokens| Cut { tokens, read }),
+            ..answered(trace, best_of(answers.zip(scores)))
+        };
+        Ok((seen, None))
     }
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
@@ -329,7 +333,8 @@ impl Answers for Detector {
     fn answer(&mut self, input: &Input) -> Result<Answer, String> {
         let description = self.description();
         let image = image(&input.image, &description.preparation.decoding())?;
-        let found = self.look(&[image], THRESHOLD, false).map_err(sentence)?;
+        let found = self.look(&[image], LEAST_PROBABILITY, false);
+        let found = found.map_err(sentence)?;
         let (found, trace) = found.into_iter().next().ok_or("choose an image")?;
         // Objects of one class are told apart by their queries.
         let named = found.iter().map(|object| {
@@ -349,7 +354,7 @@ impl Answers for Detector {
 
     fn gradients(&mut self, input: &Input, _rank: usize) -> Result<Gradients, String> {
         let image = image(&input.image, &self.description().preparation.decoding())?;
-        let found = Detector::gradients(self, &image, THRESHOLD).map_err(sentence)?;
+        let found = Detector::gradients(self, &image, LEAST_PROBABILITY).map_err(sentence)?;
         let (objects, found, log_probability) = found;
         let found = (found, log_probability);
         Ok(layers(names(self, &objects), Kind::Cross.name(), found))
@@ -361,8 +366,21 @@ mod tests {
     use std::{fs, sync::Arc};
 
     use burn::tensor::Device;
-    use regard_models::pretrained::Folder;
+    use regard_images::Normalize;
+    use regard_models::{
+        image::{VqaConfig, vqa::RegionAttention},
+        pretrained::Folder,
+    };
+    use regard_nn::weights::{self, Storage};
     use regard_trace::Trace;
+    use regard_train::{
+        Registry,
+        image_classifier::Preparation,
+        question_answerer::Description,
+        recipe,
+        tasks::{Task, VisualQuestions},
+        tokenizer::TokenizerPair,
+    };
     use serde_json::json;
 
     use super::{super::tests::copied, *};
@@ -411,6 +429,66 @@ mod tests {
             let error = model.look(&Input::default(), &Ablation { heads });
             let error = error.unwrap_err();
             assert!(error.contains(told), "{kind:?}: {error}");
+        }
+    }
+
+    /// The model reads the first words.
+    #[test]
+    fn a_question_that_was_cut_is_told() {
+        let (registry, device) = (Registry::default(), Device::flex());
+        let model = recipe::Model {
+            kind: "vqa",
+            config: Box::new(VqaConfig::tiny(RegionAttention::QuestionOnly)),
+        };
+        let description = Description {
+            model: model.clone(),
+            tokenizers: TokenizerPair::learn_words(&["what is red"], &[], false).unwrap(),
+            answers: vec!["yes".to_owned(), "no".to_owned()],
+            preparation: Preparation::new([16, 16], Normalize::imagenet()),
+            max_tokens: 2,
+            scenes: None,
+        };
+        let task = registry.task_of::<VisualQuestions>(&model).unwrap();
+        let model = task.init(&description, 1, &device).unwrap();
+        let mut model = questions("vqa", QuestionAnswerer::new(model, description, &device));
+        let photo = Image::filled(16, 16, &[90; 3]).unwrap().png().unwrap();
+        let mut cut = |question: &str| {
+            let input = Input {
+                image: photo.clone(),
+                text: question.to_owned(),
+                ..Input::default()
+            };
+            model.look(&input, &Ablation::default()).unwrap().cut
+        };
+        assert_eq!(cut("What is red?"), Some(Cut { tokens: 3, read: 2 }));
+        assert_eq!(cut("What is?"), None);
+    }
+
+    /// What `regard detect` does not show without a threshold.
+    #[test]
+    fn objects_of_a_small_probability_are_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = copied("detr-timm", folder.path(), &json!({}));
+        let file = path.join("model.safetensors");
+        let input = Input {
+            image: fs::read(path.join("photo.png")).unwrap(),
+            ..Input::default()
+        };
+        let (mut arrays, metadata) = weights::from_bytes(&fs::read(&file).unwrap()).unwrap();
+        // The second time no object is likelier: 0.6 in place of 0.8 for the others.
+        for (added, expected) in [(0.0, "person"), (3.0, "no object")] {
+            let bias = arrays.get_mut("detr.class_labels_classifier.bias").unwrap();
+            *bias.values.last_mut().unwrap() += added;
+            let bytes = weights::to_bytes(&arrays, metadata.clone(), Storage::F32).unwrap();
+            fs::write(&file, bytes).unwrap();
+            let model =
+                Detector::pretrained(&Folder::open(&path).unwrap(), &Device::flex()).unwrap();
+            let decoding = model.description().preparation.decoding();
+            let photo = image(&input.image, &decoding).unwrap();
+            assert!(!model.detect(&[photo], 0.5, false).unwrap()[0].is_empty());
+            let seen = objects("detr", model).look(&input, &Ablation::default());
+            let seen = seen.unwrap();
+            assert!(seen.output.starts_with(expected), "{}", seen.output);
         }
     }
 

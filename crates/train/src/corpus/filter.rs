@@ -88,12 +88,12 @@ impl fmt::Display for FilterReport {
     }
 }
 
-/// A line made to fit a limit by [`LengthFilter::limit`].
+/// A text made to fit a limit, as by [`LengthFilter::limit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limited {
-    /// The ids to translate, at most the limit.
+    /// The ids to read, at most the limit.
     pub ids: Vec<u32>,
-    /// The line's full length in tokens if it was cut: give a warning.
+    /// The text's full length in tokens if it was cut: give a warning.
     pub cut_from: Option<usize>,
 }
 

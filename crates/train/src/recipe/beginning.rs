@@ -4,7 +4,7 @@ use regard_models::{
     TransformerConfig,
     image::{
         BackboneConfig, CaptionerConfig, DetrConfig, VisionTransformerConfig, VqaConfig,
-        vit::ImagePositions,
+        vit::ImagePositions, vqa::RegionAttention,
     },
     language::{TextTransformerConfig, TransformerLmConfig},
     sentence::TransformerClassifierConfig,
@@ -55,8 +55,9 @@ impl Recipe {
         let model = &self.model;
         let detr = model.config::<DetrConfig>().map(|of| &of.backbone);
         let captioner = model.config::<CaptionerConfig>().map(|of| &of.backbone);
-        let vqa = model.config::<VqaConfig>().map(|of| &of.backbone);
-        let backbone = detr.or(captioner).or(vqa);
+        let vqa = model.config::<VqaConfig>();
+        let blind = vqa.filter(|of| matches!(of.attention, RegionAttention::QuestionOnly));
+        let backbone = detr.or(captioner).or(vqa.map(|of| &of.backbone));
         let large = backbone.filter(|backbone| backbone.depth.is_some());
         let usual = BackboneConfig::default();
         let depth = "model.backbone.depth decides on the stages and their blocks";
@@ -81,6 +82,11 @@ impl Recipe {
             });
         let rotary = "positions are not \"rotary\"";
         vec![
+            (
+                blind.is_some_and(|of| of.backbone != usual),
+                "model.backbone",
+                "model.attention is \"question-only\", which sees no image",
+            ),
             (
                 large.is_some_and(|of| of.stages != usual.stages),
                 "model.backbone.stages",

@@ -31,8 +31,8 @@ use crate::{
     image_classifier::Preparation,
     learner::events::Quality,
     model_file::{
-        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
-        tokenizers_entry,
+        Header, Metadata, ModelFileError, entry, expect_no_problem, expect_table, json_entry,
+        tokenizers, tokenizers_entry,
     },
     ranks::Ranks,
     recipe::{self, CaptionData, Filter, Measure, Recipe, SceneData, Split, Vocabulary},
@@ -357,14 +357,12 @@ impl Task for Captioning {
 
     fn metadata(&self, description: &Description) -> Metadata {
         let normalize = &description.preparation.normalize;
+        let (scenes, seed) = description.scenes.clone().unzip();
         let stored = Stored {
             mean: normalize.mean().to_vec(),
             deviation: normalize.deviation().to_vec(),
-            scenes: description
-                .scenes
-                .as_ref()
-                .map(|(scenes, _)| scenes.clone()),
-            seed: description.scenes.as_ref().map_or(0, |(_, seed)| *seed),
+            scenes,
+            seed: seed.unwrap_or_default(),
         };
         Metadata::from([
             Header::entry(&description.model, &description.sizes()),
@@ -390,12 +388,7 @@ impl Task for Captioning {
         if let Some(scenes) = &stored.scenes {
             check.table("data.scenes", scenes);
         }
-        if let Some(problem) = check.into_first() {
-            let place = regard_config::Place::Name {
-                name: name.to_owned(),
-            };
-            return Err(ModelFileError::Settings(Box::new(problem.at(place))));
-        }
+        expect_no_problem(check, name)?;
         let numbers = [stored.mean, stored.deviation];
         let preparation = Preparation::stored(CAPTIONS, sizes.size, sizes.channels, numbers, name)?;
         Ok(Description {

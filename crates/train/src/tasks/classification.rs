@@ -3,7 +3,7 @@
 use std::{ops::Range, path::PathBuf};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use regard_config::{Check, Place};
+use regard_config::Check;
 use regard_evaluate::Accuracy;
 use regard_models::{AnyClassifier, ClassifierSizes, RoleOf, SourceBatch};
 use regard_nn::{bridge, dropout::DropoutRng};
@@ -22,8 +22,8 @@ use crate::{
     error::TrainError,
     learner::events::Quality,
     model_file::{
-        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
-        tokenizers_entry,
+        Header, Metadata, ModelFileError, entry, expect_no_problem, expect_table, json_entry,
+        tokenizers, tokenizers_entry,
     },
     ranks::Ranks,
     recipe::{self, LabelledData, Measure, Model, Recipe, Split},
@@ -272,11 +272,7 @@ impl Task for Classification {
             max_tokens,
             &mut check,
         );
-        if let Some(problem) = check.into_first() {
-            let name = name.to_owned();
-            let problem = problem.at(Place::Name { name });
-            return Err(ModelFileError::Settings(Box::new(problem)));
-        }
+        expect_no_problem(check, name)?;
         Ok(Description {
             model: header.model,
             tokenizers,

@@ -12,23 +12,25 @@
 //! the last look is pulled to its pixels.
 
 mod asked;
+mod judge;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
-use regard_config::Check;
-use regard_evaluate::{CellMask, Looking, Ratio, normalize_answer, vqa_accuracy, vqa_target};
-use regard_images::{Bounds, Image, Mask, Normalize, data::Question};
+use regard_config::{Check, SIZE};
+use regard_evaluate::{CellMask, normalize_answer, vqa_target};
+use regard_images::{Image, Normalize, data::Question};
 use regard_models::{
-    AnyQuestionAnswerer, QuestionBatch, QuestionLook, QuestionSizes, RoleOf, SourceBatch,
-    binary_cross_entropy, guided_attention,
+    AnyQuestionAnswerer, QuestionBatch, QuestionSizes, RoleOf, SourceBatch, binary_cross_entropy,
+    guided_attention,
 };
 use regard_nn::dropout::DropoutRng;
 use regard_trace::Trace;
 use serde::{Deserialize, Serialize};
 
 pub use asked::{Asked, Shown};
+pub use judge::{AnswerScores, Judged, Scores};
 
 use super::{BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict};
 use crate::{
@@ -37,19 +39,17 @@ use crate::{
     image_classifier::Preparation,
     learner::events::Quality,
     model_file::{
-        Header, Metadata, ModelFileError, entry, expect_table, json_entry, tokenizers,
-        tokenizers_entry,
+        Header, Metadata, ModelFileError, entry, expect_no_problem, expect_table, json_entry,
+        tokenizers, tokenizers_entry,
     },
-    question_answerer::{Description, QuestionAnswerer, best, encode, words},
+    question_answerer::{Description, QuestionAnswerer, encode, words},
     ranks::Ranks,
     recipe::{Filter, Measure, Recipe, SceneData, Split},
     tokenizer::{SubwordTokenizer, TokenizerPair},
 };
+use judge::{cells, spoken_of};
 
 const QUESTIONS: &str = "regard.questions";
-
-/// Images that are judged together.
-const JUDGED: usize = 50;
 
 /// Scenes whose questions have every word, and whose pixels tell the mean of all.
 const SAMPLED: usize = 1_000;
@@ -144,116 +144,6 @@ impl Reader {
     }
 }
 
-/// How good answers are.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct Scores {
-    accuracy: f64,
-    /// Questions.
-    pub questions: usize,
-    /// Whether the last look was at the pixels of what is asked for, where that is known.
-    pub looking: Looking,
-    /// The same, with the box of an object in place of its pixels: a digit is more than its strokes.
-    pub looking_at_boxes: Looking,
-}
-
-/// How good answers are, all together and by kind of question.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct AnswerScores {
-    /// Of all questions.
-    pub all: Scores,
-    /// Of the questions of each kind.
-    pub kinds: BTreeMap<String, Scores>,
-}
-
-impl Scores {
-    fn with(self, other: Self) -> Self {
-        Self {
-            accuracy: self.accuracy + other.accuracy,
-            questions: self.questions + other.questions,
-            looking: self.looking.with(other.looking),
-            looking_at_boxes: self.looking_at_boxes.with(other.looking_at_boxes),
-        }
-    }
-
-    /// The mean accuracy, 0 to 1; 0 if there is no question.
-    pub fn accuracy(&self) -> f64 {
-        self.accuracy / self.questions.max(1) as f64
-    }
-
-    /// [`Scores::accuracy`] of any choice of `images`, whose scores these are.
-    pub fn accuracy_of<'a>(images: impl IntoIterator<Item = &'a Self>) -> Ratio {
-        let images = images.into_iter();
-        let parts = images.map(|one| (one.accuracy, one.questions as f64));
-        parts.collect()
-    }
-}
-
-impl AnswerScores {
-    /// Those of both.
-    fn with(mut self, other: &Self) -> Self {
-        self.all = self.all.with(other.all);
-        for (kind, scores) in &other.kinds {
-            let of_kind = self.kinds.entry(kind.clone()).or_default();
-            *of_kind = of_kind.with(*scores);
-        }
-        self
-    }
-
-    /// Counts an answer to `question`, for which the model looked as `weights` over `grid` say at `shown`. Weights that are no finite
-    /// numbers are no look: the loss tells of them.
-    fn add(&mut self, shown: &Shown, question: &Question, answer: &str, look: Option<Region<'_>>) {
-        let accuracy = vqa_accuracy(answer, &question.answers);
-        let look = look.filter(|look| look.weights.iter().all(|weight| weight.is_finite()));
-        let seen = look.and_then(|look| {
-            let cells = spoken_of(shown, question)?.map(|object| cells(shown, object, look.grid));
-            Some((look.weights, cells))
-        });
-        let of_kind = self.kinds.entry(question.kind.clone()).or_default();
-        for scores in [&mut self.all, of_kind] {
-            scores.accuracy += accuracy;
-            scores.questions += 1;
-            if let Some((weights, [pixels, boxes])) = &seen {
-                let added = scores.looking.add(weights, pixels);
-                let added = added.and_then(|()| scores.looking_at_boxes.add(weights, boxes));
-                added.expect("the grid is that of the model");
-            }
-        }
-    }
-}
-
-/// Where a model looked.
-struct Region<'a> {
-    weights: &'a [f32],
-    grid: [usize; 2],
-}
-
-/// The pixels that a question asks for, and those of the boxes around: of "how many" and "is there" those of every object that it
-/// speaks of, of others those of the one that is asked for. `None` where nothing is known, or nothing is there.
-fn spoken_of(shown: &Shown, question: &Question) -> Option<[Vec<bool>; 2]> {
-    let several = matches!(question.kind.as_str(), "how many" | "is there");
-    let objects = match several {
-        true => question.objects.as_slice(),
-        false => question.objects.get(..1)?,
-    };
-    let masks = objects.iter().filter_map(|&object| shown.masks.get(object));
-    let masks: Vec<&Mask> = masks.collect();
-    let first = masks.first()?;
-    let boxes: Vec<Bounds> = masks.iter().filter_map(|mask| mask.bounds()).collect();
-    let places = (0..first.height()).flat_map(|y| (0..first.width()).map(move |x| (y, x)));
-    let pixels = places
-        .clone()
-        .map(|(y, x)| masks.iter().any(|mask| mask.get(y, x)));
-    let boxed = places.map(|(y, x)| boxes.iter().any(|bounds| bounds.covers(y, x)));
-    Some([pixels.collect(), boxed.collect()])
-}
-
-/// The cells of a `grid` over an image in which an object of the image lies.
-fn cells(shown: &Shown, object: Vec<bool>, grid: [usize; 2]) -> CellMask {
-    let size = [shown.image.height(), shown.image.width()];
-    CellMask::new(size, object, grid)
-        .expect("the mask is that of the image, whose pixels are finer than the grid")
-}
-
 /// The mean of [`guided_attention`] over the questions about images whose object is known, by the weights `[questions, regions]` of
 /// their last look.
 fn guided(shown: &[Shown], weights: &Tensor<2>, grid: [usize; 2]) -> Term {
@@ -280,12 +170,17 @@ fn guided(shown: &[Shown], weights: &Tensor<2>, grid: [usize; 2]) -> Term {
     Term::new(loss / count as f64, count)
 }
 
-/// What the metadata of a file say of its answers and images.
+/// What the metadata of a file say of its answers and images, and of their data.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     answers: Vec<String>,
     mean: Vec<f32>,
     deviation: Vec<f32>,
+    /// Former files lack this and what follows.
+    max_tokens: Option<usize>,
+    scenes: Option<SceneData>,
+    #[serde(default)]
+    seed: u64,
 }
 
 impl Task for VisualQuestions {
@@ -386,14 +281,20 @@ impl Task for VisualQuestions {
             }
             None => None,
         };
-        let description = match former {
-            Some(former) => Description {
-                model: recipe.model.clone(),
-                ..former
-            },
-            None => described(recipe, &train, tokenizers)?,
+        let (tokenizers, answers, preparation) = match former {
+            Some(former) => (former.tokenizers, former.answers, former.preparation),
+            None => learned(recipe, &train, tokenizers)?,
         };
-        description.preparation.expect_form(train.form())?;
+        preparation.expect_form(train.form())?;
+        let scenes = recipe.data.scenes.clone();
+        let description = Description {
+            model: recipe.model.clone(),
+            tokenizers,
+            answers,
+            preparation,
+            max_tokens: recipe.data.filter.max_tokens,
+            scenes: scenes.map(|scenes| (scenes, recipe.training.seed)),
+        };
         let data = Data {
             batches: Batches::of_lengths(vec![(1, 0); train.len()], recipe.batch.budget())?,
             train,
@@ -406,10 +307,14 @@ impl Task for VisualQuestions {
 
     fn metadata(&self, description: &Description) -> Metadata {
         let normalize = &description.preparation.normalize;
+        let (scenes, seed) = description.scenes.clone().unzip();
         let stored = Stored {
             answers: description.answers.clone(),
             mean: normalize.mean().to_vec(),
             deviation: normalize.deviation().to_vec(),
+            max_tokens: Some(description.max_tokens),
+            scenes,
+            seed: seed.unwrap_or_default(),
         };
         Metadata::from([
             Header::entry(&description.model, &description.sizes()),
@@ -430,7 +335,16 @@ impl Task for VisualQuestions {
             answers,
             mean,
             deviation,
+            max_tokens,
+            scenes,
+            seed,
         } = json_entry(metadata, QUESTIONS, name)?;
+        let mut check = Check::default();
+        check.range("regard.questions.max_tokens", &max_tokens, SIZE);
+        if let Some(scenes) = &scenes {
+            check.table("data.scenes", scenes);
+        }
+        expect_no_problem(check, name)?;
         expect_table("source", tokenizers.source(), sizes.vocabulary, name)?;
         if answers.len() != sizes.answers {
             return Err(ModelFileError::Labels {
@@ -446,6 +360,8 @@ impl Task for VisualQuestions {
             tokenizers,
             answers,
             preparation,
+            max_tokens: max_tokens.unwrap_or(Filter::default().max_tokens),
+            scenes: scenes.map(|scenes| (scenes, seed)),
         })
     }
 
@@ -570,111 +486,12 @@ impl Task for VisualQuestions {
     }
 }
 
-/// Answers to all questions of a part, judged.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Judged {
-    /// How good they are.
-    pub scores: AnswerScores,
-    /// The same, image by image.
-    pub images: Vec<AnswerScores>,
-    /// The sum of the binary cross-entropies.
-    pub loss: f64,
-    /// Question and answer, line by line.
-    pub lines: Vec<String>,
-}
-
-impl Asked {
-    /// Asks `model` all questions, on `device` without autodiff. The `ranks` share the images.
-    ///
-    /// # Errors
-    /// Images of another size than the model reads; ranks that are gone.
-    pub fn judge(
-        &self,
-        description: &Description,
-        model: &AnyQuestionAnswerer,
-        device: &Device,
-        ranks: &dyn Ranks,
-    ) -> Result<Judged, TrainError> {
-        description.preparation.expect_form(self.form())?;
-        let reader = Reader::new(description);
-        let rows: Vec<usize> = (0..self.len()).collect();
-        let batches: Vec<&[usize]> = rows.chunks(JUDGED).collect();
-        let judged = ranks.spread(&batches, |_, own| {
-            let judge =
-                |rows: &&[usize]| self.judge_batch(rows, &reader, description, model, device);
-            own.iter()
-                .map(judge)
-                .collect::<Result<Vec<_>, TrainError>>()
-        })?;
-        Ok(judged.into_iter().fold(Judged::default(), Judged::with))
-    }
-
-    fn judge_batch(
-        &self,
-        rows: &[usize],
-        reader: &Reader,
-        description: &Description,
-        model: &AnyQuestionAnswerer,
-        device: &Device,
-    ) -> Result<Judged, TrainError> {
-        let mut judged = Judged::default();
-        let shown = self.rows(rows)?;
-        let none = shown.iter().map(|_| AnswerScores::default());
-        judged.images = none.collect();
-        let batch = reader.batch(&shown, model, device);
-        if batch.questions.images.is_empty() {
-            return Ok(judged);
-        }
-        let QuestionLook {
-            logits,
-            looks,
-            grid,
-        } = model.look(batch.images, &batch.questions);
-        let loss = binary_cross_entropy(logits.clone(), batch.targets);
-        judged.loss = f64::from(loss.into_scalar::<f32>());
-        let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
-        let logits = numbers(logits);
-        let last = looks.into_iter().next_back().map(numbers);
-        let questions = shown.iter().enumerate().flat_map(|(image, shown)| {
-            let questions = shown.questions.iter();
-            questions.map(move |question| (image, shown, question))
-        });
-        let logits = logits.chunks_exact(description.answers.len());
-        for (row, ((image, shown, question), logits)) in questions.zip(logits).enumerate() {
-            let answer = &description.answers[best(logits)];
-            let cells = grid[0] * grid[1];
-            let look = last.as_ref().map(|last| Region {
-                weights: &last[row * cells..][..cells],
-                grid,
-            });
-            judged.images[image].add(shown, question, answer, look);
-            judged
-                .lines
-                .push(format!("{} {answer}", question.phrase.text));
-        }
-        let images = judged.images.iter();
-        judged.scores = images.fold(AnswerScores::default(), AnswerScores::with);
-        Ok(judged)
-    }
-}
-
-impl Judged {
-    /// Both together.
-    fn with(mut self, other: Self) -> Self {
-        self.loss += other.loss;
-        self.lines.extend(other.lines);
-        self.images.extend(other.images);
-        self.scores = self.scores.with(&other.scores);
-        self
-    }
-}
-
 /// Words, unless those of a model to begin with are `known`, answers and preparation, from the training images.
-fn described(
+fn learned(
     recipe: &Recipe,
     train: &Asked,
     known: Option<TokenizerPair>,
-) -> Result<Description, TrainError> {
+) -> Result<(TokenizerPair, Vec<String>, Preparation), TrainError> {
     let some: Vec<Shown>;
     let (questions, form, normalize): (Vec<&Question>, _, _) = match train {
         Asked::Scenes(set) => {
@@ -717,10 +534,6 @@ fn described(
         let field = "data.questions.min_answers";
         return Err(CorpusError::Setting { field, problem }.into());
     }
-    Ok(Description {
-        model: recipe.model.clone(),
-        tokenizers,
-        answers,
-        preparation: Preparation::new([height, width], normalize),
-    })
+    let preparation = Preparation::new([height, width], normalize);
+    Ok((tokenizers, answers, preparation))
 }

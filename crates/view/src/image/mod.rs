@@ -67,7 +67,7 @@ pub struct ImageOptions {
     /// The colours of weights. Default [`Ramp::VIRIDIS`].
     pub ramp: Ramp,
     /// Whether the strongest cell of each panel has the last colour of the ramp, so that weak maps are seen as well, and panels
-    /// cannot be compared. Default false: the strongest cell of all panels has it.
+    /// cannot be compared; the note of a panel says its weight. Default false: the strongest cell of all panels has it.
     pub own_scale: bool,
     /// The pixels that the longer side of a single image takes at most; of several it is less. Small images are enlarged by a
     /// whole factor. Default 420.
@@ -541,6 +541,11 @@ impl ImagePanel {
             });
         }
         Ok([row, column, rows, columns])
+    }
+
+    /// Whether it has weights that are shown by colours.
+    fn has_weights(&self) -> bool {
+        self.weights().next().is_some()
     }
 
     /// The weights that are shown by colours.

@@ -79,15 +79,27 @@ impl ImagePicture {
         let fits = ((options.width + GAP) / pitch) as usize;
         let across = balanced(self.panels.len(), fits.max(1));
         let scale = self.range(&self.panels);
+        // A single map has one scale either way, and the bar can say its numbers.
+        let maps = self.panels.iter().filter(|panel| panel.has_weights());
+        let own = options.own_scale && maps.count() > 1;
+        let scales: Vec<Option<Scale>> = (self.panels.iter())
+            .map(|panel| match own {
+                true => self.range(std::slice::from_ref(panel)),
+                false => scale,
+            })
+            .collect();
         let right = across as f64 * pitch - GAP;
         let width = right + if scale.is_some() { BAR } else { 0.0 } + 2.0 * MARGIN;
         let title = wrapped(&self.title, 15.0, (width - 2.0 * MARGIN) / BOLD);
         let wide = pitch - GAP * 0.5;
-        let most = |lines: fn(&ImagePanel, f64) -> Vec<String>| {
-            let counts = self.panels.iter().map(|panel| lines(panel, wide).len());
-            counts.max().unwrap_or(0) as f64
-        };
-        let head = most(title_lines) * TITLE + most(note_lines) * NOTE;
+        let heads: Vec<Head> = (self.panels.iter().zip(&scales))
+            .map(|(panel, &scale)| Head {
+                title: in_lines(&panel.title, TITLE_SIZE, wide / BOLD),
+                note: in_lines(&note(panel, scale.filter(|_| own)), NOTE_SIZE, wide),
+            })
+            .collect();
+        let most = |lines: fn(&Head) -> usize| heads.iter().map(lines).max().unwrap_or(0) as f64;
+        let head = most(|head| head.title.len()) * TITLE + most(|head| head.note.len()) * NOTE;
         let head = if head > 0.0 { head + 5.0 } else { 0.0 };
 
         let top = MARGIN + title.len() as f64 * LINE;
@@ -98,8 +110,14 @@ impl ImagePicture {
             y += head + row.iter().map(|size| size.1).fold(0.0, f64::max) + GAP;
         }
         let bar = (y - GAP - top - head).clamp(60.0, 180.0);
+        // What the numbers at the bar are of.
+        let of: &[&str] = match (own, self.from_least) {
+            (false, _) => &[],
+            (true, false) => &["of each", "largest"],
+            (true, true) => &["from each", "least to its", "largest"],
+        };
         let least = if scale.is_some() {
-            top + head + bar + 24.0
+            top + head + bar + 24.0 + 11.0 * of.len().saturating_sub(1) as f64
         } else {
             top
         };
@@ -124,31 +142,23 @@ impl ImagePicture {
                 panel,
                 options,
                 size: sizes[index],
-                scale: match options.own_scale {
-                    true => self.range(std::slice::from_ref(panel)),
-                    false => scale,
-                }
-                .unwrap_or_default(),
+                scale: scales[index].unwrap_or_default(),
                 hover: cells <= options.hover_cells,
                 wide,
             };
-            picture.draw(&mut out, images[index], head);
+            picture.draw(&mut out, images[index], &heads[index], head);
             out.push_str("</g>\n");
         }
         if let Some(Scale { low, high }) = scale {
             let x = MARGIN + right + 16.0;
-            let ends = if options.own_scale {
-                (0.0, 1.0)
-            } else {
-                (low, high)
-            };
+            let ends = if own { (0.0, 1.0) } else { (low, high) };
             let (low, high) = (f64::from(ends.0), f64::from(ends.1));
             let mark = |share: f64| tick(low + (high - low) * share, high - low);
             colour_bar(&mut out, options.ramp, x, top + head, bar, mark);
-            if options.own_scale {
+            for (line, number) in of.iter().zip(0..) {
                 let face = Face::new(9.5, Anchor::Start).faint();
-                words(&mut out, x, top + head + bar + 16.0, face, "of each");
-                words(&mut out, x, top + head + bar + 27.0, face, "largest");
+                let y = top + head + bar + 16.0 + 11.0 * f64::from(number);
+                words(&mut out, x, y, face, line);
             }
         }
         out.push_str("</svg>\n");
@@ -206,14 +216,19 @@ fn balanced(panels: usize, fits: usize) -> usize {
     panels.div_ceil(rows).max(1)
 }
 
-/// The title of a panel `wide` pixels wide.
-fn title_lines(panel: &ImagePanel, wide: f64) -> Vec<String> {
-    in_lines(&panel.title, TITLE_SIZE, wide / BOLD)
+/// What stands above a panel, in lines.
+struct Head {
+    title: Vec<String>,
+    note: Vec<String>,
 }
 
-/// Its note.
-fn note_lines(panel: &ImagePanel, wide: f64) -> Vec<String> {
-    in_lines(&panel.note, NOTE_SIZE, wide)
+/// The note of a panel; of one with a scale of its own also where that begins, if not at 0.
+fn note(panel: &ImagePanel, own: Option<Scale>) -> String {
+    let least = own.filter(|scale| scale.low > 0.0);
+    let least = least.map(|scale| format!("least {}", number(scale.low)));
+    let parts = [Some(panel.note.clone()), least].into_iter().flatten();
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join(", ")
 }
 
 /// A text in lines of at most `limit` pixels; what has no room in the first ones is in the last.
@@ -246,17 +261,17 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    fn draw(&self, out: &mut String, image: usize, head: f64) {
+    fn draw(&self, out: &mut String, image: usize, above: &Head, head: f64) {
         let mut y = 0.0;
         let face = Face::new(TITLE_SIZE, Anchor::Start).bold();
-        for line in title_lines(self.panel, self.wide) {
-            let label = shown(&line, TITLE_SIZE, self.wide / BOLD);
+        for line in &above.title {
+            let label = shown(line, TITLE_SIZE, self.wide / BOLD);
             text(out, 0.0, y + 13.0, face, &label);
             y += TITLE;
         }
         let face = Face::new(NOTE_SIZE, Anchor::Start).faint();
-        for line in note_lines(self.panel, self.wide) {
-            let label = shown(&line, NOTE_SIZE, self.wide);
+        for line in &above.note {
+            let label = shown(line, NOTE_SIZE, self.wide);
             text(out, 0.0, y + 10.0, face, &label);
             y += NOTE;
         }
@@ -526,7 +541,10 @@ impl Panel<'_> {
 
     /// The name of a box and its number on a ground of its colour, above the box where there is room.
     fn tag(&self, out: &mut String, drawn: &Drawn, taken: &mut Vec<[f64; 4]>) {
-        let text_of = self.label(drawn, 24);
+        // No wider than the panel: beside it another one may stand, or the bar of colours.
+        let fits = |text: &String| text_width(text, TAG) + 7.0 <= self.wide;
+        let mut labels = (1..=24).rev().map(|most| self.label(drawn, most));
+        let text_of = labels.find(fits).unwrap_or_else(|| self.label(drawn, 1));
         if text_of.is_empty() {
             return;
         }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     Scored, expect_no_translation, expect_same,
     intervals::{self, Intervals, OfImages, Unit, of_images},
-    left_out, read_recipe, recipe_of,
+    left_out, own_scenes, read_recipe,
 };
 use crate::{
     arguments::{Evaluate, Part},
@@ -163,9 +163,9 @@ fn images(
     path: &Path,
     split: Split,
 ) -> Result<(CaptionedImages, FilterReport), Failure> {
-    if let (None, Some((scenes, seed))) = (recipe_of(path)?, &captioner.description().scenes) {
-        let scenes = CaptionedImages::Scenes(scenes.part(split, *seed));
-        return Ok((scenes, FilterReport::default()));
+    let scenes = captioner.description().scenes.as_ref();
+    if let Some(scenes) = own_scenes(path, scenes, split)? {
+        return Ok((CaptionedImages::Scenes(scenes), FilterReport::default()));
     }
     let (file, recipe) = read_recipe(path)?;
     ranks::expect_same_part(&recipe.data, split)?;

@@ -31,7 +31,7 @@ use regard_evaluate::{
 };
 use regard_train::{
     Registry, model_file,
-    recipe::{Recipe, Translation as Settings, idx_labels},
+    recipe::{Recipe, SceneData, SceneSet, Split, Translation as Settings, idx_labels},
     tasks::LanguageModelling,
 };
 use regard_view::label::visible;
@@ -309,6 +309,21 @@ fn read_recipe(model: &Path) -> Result<(PathBuf, Recipe), Failure> {
     })?;
     let recipe = Registry::default().load(&path, &[])?;
     Ok((path, recipe))
+}
+
+/// A part of the drawn `scenes`, with their seed, that a model's file says it learned from; `None` if it says none, or has a recipe
+/// beside it, which then names the data.
+///
+/// # Errors
+/// A model that is not there.
+fn own_scenes(
+    model: &Path,
+    scenes: Option<&(SceneData, u64)>,
+    split: Split,
+) -> Result<Option<SceneSet>, Failure> {
+    let alone = recipe_of(model)?.is_none();
+    let told = scenes.filter(|_| alone);
+    Ok(told.map(|(scenes, seed)| scenes.part(split, *seed)))
 }
 
 /// Checks that all ranks have the same model at `path`, if it is no embedded one, the same `inputs` and options, and the same settings of a

@@ -1,9 +1,10 @@
 //! Detectors, scored by COCO's average precision.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use regard_train::{
-    Registry,
+    Detector, Registry,
+    corpus::FilterReport,
     recipe::Split,
     tasks::{
         Detection,
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     Scored, expect_no_search, expect_no_translation, expect_same,
     intervals::{self, Intervals, OfImages, Unit, of_images},
-    left_out, read_recipe, write_lines,
+    left_out, own_scenes, read_recipe, write_lines,
 };
 use crate::{
     arguments::{Evaluate, Part},
@@ -31,7 +32,7 @@ pub fn wanted(options: &Evaluate) -> bool {
     models.any(|named| registry.holds::<Detection>(&named.path))
 }
 
-/// Scores the detectors that the options name, each on its recipe's part of the data.
+/// Scores the detectors that the options name, each on its own part of the data.
 ///
 /// # Errors
 /// Options that lack something, files that are wrong.
@@ -108,15 +109,7 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
         let all = options.model.iter().map(|named| {
             let registry = Registry::default();
             let detector = registry.detector(&named.path, device)?;
-            let (path, recipe) = read_recipe(&named.path)?;
-            ranks::expect_same_part(&recipe.data, split)?;
-            let samples = Samples::part(&recipe, split, detector.description())?;
-            let Some((samples, filtered)) = samples else {
-                return Err(Failure::Usage(format!(
-                    "--split: the recipe {} names no such images; set data.objects.test and test_objects in it",
-                    path.display()
-                )));
-            };
+            let (samples, filtered) = samples(&detector, &named.path, split)?;
             let count = [samples.len().to_string()];
             expect_same(options, Some(&*named.path), count, None)?;
             let (model, description) = (detector.model(), detector.description());
@@ -130,6 +123,28 @@ fn judge_all(options: &Evaluate) -> Result<Vec<OfDetector>, Failure> {
             })
         });
         all.collect::<Result<Vec<_>, Failure>>()
+    })
+}
+
+/// The part of the data in the recipe of the run folder, and what was left out of it; for a file alone the scenes that it says it learned
+/// from.
+fn samples(
+    detector: &Detector,
+    path: &Path,
+    split: Split,
+) -> Result<(Samples, FilterReport), Failure> {
+    let description = detector.description();
+    if let Some(scenes) = own_scenes(path, description.scenes.as_ref(), split)? {
+        return Ok((Samples::Scenes(scenes), FilterReport::default()));
+    }
+    let (file, recipe) = read_recipe(path)?;
+    ranks::expect_same_part(&recipe.data, split)?;
+    let samples = Samples::part(&recipe, split, description)?;
+    samples.ok_or_else(|| {
+        Failure::Usage(format!(
+            "--split: the recipe {} names no such images; set data.objects.test and test_objects in it",
+            file.display()
+        ))
     })
 }
 

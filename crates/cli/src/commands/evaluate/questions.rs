@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use burn::tensor::Device;
 use regard_evaluate::Looking;
 use regard_train::{
-    Registry,
+    QuestionAnswerer, Registry,
+    recipe::Split,
     tasks::{
         VisualQuestions,
         questions::{Asked, Judged, Scores},
@@ -18,10 +19,10 @@ use super::{
     Scored, expect_no_search, expect_no_translation, expect_same,
     intervals::{self, Intervals, OfImages, Unit, of_images},
     labels::of_recipe,
-    left_out, write_lines,
+    left_out, own_scenes, write_lines,
 };
 use crate::{
-    arguments::{Evaluate, Named},
+    arguments::{Evaluate, Named, Part},
     commands::pretrained::expect_finite,
     failure::{CommandError, Failure},
     output, ranks,
@@ -110,14 +111,13 @@ fn of_scores(images: &[Scores]) -> Vec<OfImages<'static>> {
 }
 
 fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<OfModel<'a>>, Failure> {
-    let missing = |recipe, part| CommandError::NoQuestions { recipe, part };
-    let (asked, left_out) = of_recipe(options, options.split, missing, |recipe, split| {
-        ranks::expect_same_part(&recipe.data, split)?;
-        Ok(Asked::read(recipe, split)?)
-    })?;
+    let registry = Registry::default();
+    let models = options.model.iter();
+    let models = models.map(|named| registry.question_answerer(&named.path, device));
+    let models: Vec<QuestionAnswerer> = models.collect::<Result<_, _>>()?;
+    let (asked, left_out) = asked(options, &models[0])?;
     let mut all = vec![];
-    for (index, named) in options.model.iter().enumerate() {
-        let answerer = Registry::default().question_answerer(&named.path, device)?;
+    for (index, (named, answerer)) in options.model.iter().zip(&models).enumerate() {
         let count = [asked.len().to_string()];
         expect_same(options, Some(&*named.path), count, None)?;
         let judged = asked.judge(
@@ -137,6 +137,24 @@ fn judge<'a>(options: &'a Evaluate, device: &Device) -> Result<Vec<OfModel<'a>>,
         });
     }
     Ok(all)
+}
+
+/// The part of the data in the recipe of the first model's run folder, and how many images were left out of it; for a file alone the
+/// scenes that it says it learned from.
+fn asked(options: &Evaluate, first: &QuestionAnswerer) -> Result<(Asked, usize), Failure> {
+    let split = match options.split {
+        Some(Part::Valid) => Split::Valid,
+        _ => Split::Test,
+    };
+    let scenes = first.description().scenes.as_ref();
+    if let Some(scenes) = own_scenes(&options.model[0].path, scenes, split)? {
+        return Ok((Asked::Scenes(scenes), 0));
+    }
+    let missing = |recipe, part| CommandError::NoQuestions { recipe, part };
+    of_recipe(options, options.split, missing, |recipe, split| {
+        ranks::expect_same_part(&recipe.data, split)?;
+        Ok(Asked::read(recipe, split)?)
+    })
 }
 
 fn print(judged: &[OfModel<'_>], options: &Evaluate) -> Result<String, Failure> {

@@ -14,13 +14,14 @@ use regard_config::Check;
 use regard_images::{self as images, Image, ImagesError, Normalize};
 use regard_models::{AnyDetector, DetectorSizes, RoleOf};
 use regard_trace::Trace;
+use serde::{Deserialize, Serialize};
 
 pub use judge::{Judged, judge};
 pub use samples::{Sample, Samples};
 
 use super::{
     BatchLoss, Contents, Describe, OF_TRANSLATION, Task, Term, Update, Verdict,
-    image_classification::{IMAGES, Stored},
+    image_classification::{IMAGES, Stored as StoredImages},
 };
 use crate::{
     corpus::{Batches, FilterReport, Random},
@@ -28,7 +29,7 @@ use crate::{
     error::TrainError,
     image_classifier::Preparation,
     learner::events::Quality,
-    model_file::{Header, Metadata, ModelFileError, entry, json_entry},
+    model_file::{Header, Metadata, ModelFileError, entry, expect_no_problem, json_entry},
     ranks::Ranks,
     recipe::{Measure, Recipe, SceneData, Split},
     tokenizer::TokenizerPair,
@@ -55,6 +56,23 @@ pub struct Data {
     preparation: Preparation,
     /// Probability that a training image is mirrored.
     flip: f64,
+}
+
+/// What the metadata of a file say of its images, and of their data.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    images: StoredImages,
+    /// Former files lack this and what follows.
+    scenes: Option<SceneData>,
+    #[serde(default)]
+    seed: u64,
+}
+
+/// Checks that a model finds as many objects as a scene has.
+fn expect_queries(most: usize, scenes: &SceneData, check: &mut Check) {
+    let expected = format!("at least {}, the objects of a scene", scenes.objects);
+    check.require(most >= scenes.objects, "model.queries", most, &expected);
 }
 
 impl Task for Detection {
@@ -109,11 +127,7 @@ impl Task for Detection {
                 "found beside [data.scenes]",
                 "one of the two",
             ),
-            (Some(scenes), None) if scenes.objects > most => {
-                let expected = format!("at least {}, the objects of a scene", scenes.objects);
-                check.fail("model.queries", format!("found {most}"), expected);
-            }
-            (Some(_), None) => {}
+            (Some(scenes), None) => expect_queries(most, scenes, check),
             (None, Some(objects)) => {
                 let named = |split| objects.paths(split).map(|path| path.is_some());
                 if named(Split::Train) != [true; 2] {
@@ -146,14 +160,18 @@ impl Task for Detection {
     ) -> Result<(Data, Description), TrainError> {
         let mut filtered = FilterReport::default();
         let model = recipe.model.clone();
+        let scenes = recipe.data.scenes.clone();
+        let scenes = scenes.map(|scenes| (scenes, recipe.training.seed));
         let former = former.map(|former| Description {
             model: model.clone(),
+            scenes: scenes.clone(),
             ..former
         });
         let described = |labels, size, normalize| Description {
             model: model.clone(),
             labels,
             preparation: Preparation::new(size, normalize),
+            scenes: scenes.clone(),
         };
         let (train, description, flip) = match (&recipe.data.scenes, &recipe.data.objects) {
             (Some(scenes), _) => {
@@ -221,7 +239,12 @@ impl Task for Detection {
     }
 
     fn metadata(&self, description: &Description) -> Metadata {
-        let stored = Stored::of(&description.labels, &description.preparation.normalize);
+        let (scenes, seed) = description.scenes.clone().unzip();
+        let stored = Stored {
+            images: StoredImages::of(&description.labels, &description.preparation.normalize),
+            scenes,
+            seed: seed.unwrap_or_default(),
+        };
         Metadata::from([
             Header::entry(&description.model, &description.sizes()),
             entry(IMAGES, &stored),
@@ -239,12 +262,30 @@ impl Task for Detection {
             size,
             classes,
         } = header.sizes(name)?;
-        let stored: Stored = json_entry(metadata, IMAGES, name)?;
-        let (labels, preparation) = stored.checked(channels, size, classes, name)?;
+        let Stored {
+            images,
+            scenes,
+            seed,
+        } = json_entry(metadata, IMAGES, name)?;
+        let (labels, preparation) = images.checked(channels, size, classes, name)?;
+        let mut check = Check::default();
+        if let Some(scenes) = &scenes {
+            check.table("data.scenes", scenes);
+            let config = self.0.of(&*header.model.config);
+            expect_queries(config.properties().most_objects, scenes, &mut check);
+            check.require(
+                scenes.config().classes() == labels,
+                "data.scenes.digits",
+                scenes.digits,
+                "scenes with the model's classes",
+            );
+        }
+        expect_no_problem(check, name)?;
         Ok(Description {
             model: header.model,
             labels,
             preparation,
+            scenes: scenes.map(|scenes| (scenes, seed)),
         })
     }
 

@@ -208,14 +208,22 @@ impl Stepper for PlainSteps<'_> {
     }
 
     fn select(&mut self, rows: &[usize], _same_sources: bool) {
-        for group in &mut self.groups {
+        for mut group in std::mem::take(&mut self.groups) {
             let of_group = |(new, old)| Some((new, group.rows.iter().position(|row| row == old)?));
             let (new, old): (Vec<_>, Vec<_>) = rows.iter().enumerate().filter_map(of_group).unzip();
-            if !old.iter().copied().eq(0..group.rows.len()) && !old.is_empty() {
-                group.state = group.state.clone().select(&old, false);
+            if !self.model.together {
+                let alone = new.into_iter().map(|row| Alike {
+                    rows: vec![row],
+                    state: group.state.clone(),
+                });
+                self.groups.extend(alone);
+            } else if !old.is_empty() {
+                if !old.iter().copied().eq(0..group.rows.len()) {
+                    group.state = group.state.select(&old, false);
+                }
+                group.rows = new;
+                self.groups.push(group);
             }
-            group.rows = new;
         }
-        self.groups.retain(|group| !group.rows.is_empty());
     }
 }

@@ -541,7 +541,7 @@ impl Panel<'_> {
 
     /// The name of a box and its number on a ground of its colour, above the box where there is room.
     fn tag(&self, out: &mut String, drawn: &Drawn, taken: &mut Vec<[f64; 4]>) {
-        // No wider than the panel: beside it another one may stand, or the bar of colours.
+        // No wider than the panel with half of the gap: beside it another one may stand, or the bar of colours.
         let fits = |text: &String| text_width(text, TAG) + 7.0 <= self.wide;
         let mut labels = (1..=24).rev().map(|most| self.label(drawn, most));
         let text_of = labels.find(fits).unwrap_or_else(|| self.label(drawn, 1));

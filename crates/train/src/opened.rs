@@ -321,17 +321,24 @@ impl Opened {
         Ok(model)
     }
 
+    /// Whether it reads a text as a whole, as encoders do, and not from left to right.
+    ///
+    /// # Errors
+    /// A family that is not known.
+    pub fn reads_whole(&self) -> Result<bool, OpenedError> {
+        Ok(match &self.files {
+            Files::Folder(folder) => family(folder)?.encoder.is_some(),
+            Files::Run(model) => model.begin(0, &Device::flex()).is_none(),
+        })
+    }
+
     /// The model on `device`, a card, with weights of 32 bits: one that goes from left to right by plain operations, one that reads a text
     /// as a whole as [`TextEncoder::compute_on`] does.
     ///
     /// # Errors
     /// A model with a part that no model has that is trained here; what is wrong with its files.
     pub fn on_card(&self, device: &Device) -> Result<TextModel, OpenedError> {
-        let reads_whole = match &self.files {
-            Files::Folder(folder) => family(folder)?.encoder.is_some(),
-            Files::Run(model) => model.begin(0, &Device::flex()).is_none(),
-        };
-        if reads_whole {
+        if self.reads_whole()? {
             let mut model = self.model(Some(Storage::F32))?;
             if let TextModel::Reads(encoder) = &mut model {
                 encoder.compute_on(device)?;

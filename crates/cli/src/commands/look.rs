@@ -13,7 +13,7 @@ use regard_trace::{
 };
 use regard_train::{
     Registry,
-    opened::{OpenedError, TextModel, axis},
+    opened::{OpenedError, axis},
     tasks::Translation,
     text_to_text::{Query, Wanted},
 };
@@ -75,10 +75,13 @@ fn work(options: &LookText, device: &Device) -> Result<(), Failure> {
     }
     expect_no_target(options)?;
     expect_kind(choice.kind, &[Kind::SelfAttention])?;
-    let model = pretrained::model_on(device, &opened, storage, options.quiet)?;
-    if let TextModel::Reads(_) = model {
-        devices::tell_cpu_as(&opened.name, pretrained::SEEN);
-    }
+    let model = match opened.reads_whole()? {
+        true => {
+            devices::tell_cpu_as(&opened.name, pretrained::SEEN);
+            pretrained::model(&opened, storage, options.quiet)?
+        }
+        false => pretrained::model_on(device, &opened, storage, options.quiet)?,
+    };
     let encoded = opened.tokenizer.encode(&text, true)?;
     let tokens = encoded.ids.len();
     if tokens == 0 {

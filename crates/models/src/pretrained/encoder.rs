@@ -264,13 +264,14 @@ impl TextEncoder {
         &self.stack
     }
 
-    /// The blocks, to change heads ([`Stack::change_heads`]).
+    /// The blocks, to change heads ([`Stack::change_heads`]); from then on they are computed by the kernels of the CPU.
     pub fn stack_mut(&mut self) -> &mut Stack {
+        self.on_card = None;
         &mut self.stack
     }
 
     /// Has `device`, a card, compute the blocks from now on, with weights of 32 bits, where nothing is observed; embeddings, heads and what is
-    /// observed stay with the kernels of the CPU. Heads that are changed later ([`stack_mut`](Self::stack_mut)) are not changed there.
+    /// observed stay with the kernels of the CPU.
     ///
     /// # Errors
     /// [`ModelError`] for blocks with a part that no model has that is trained here, as [`Trainable::open`](super::Trainable::open).

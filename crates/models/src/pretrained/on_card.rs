@@ -55,6 +55,7 @@ impl OnCard {
         texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
         let mut states = vec![0.0; embedded.len()];
         let mut rest = &texts[..];
+        // Lengths are of numbers here, `d` for each token.
         while let Some(longest) = rest.first().map(|text| text.len()) {
             let most = (MOST_POSITIONS * self.size / longest).max(1);
             let alike = rest.partition_point(|text| 2 * text.len() >= longest);

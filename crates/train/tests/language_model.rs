@@ -367,6 +367,38 @@ fn wrong_recipes_and_texts_are_refused_by_name() {
         &["model.transformer.heads=3"],
         &["heads", "divisor"],
     );
+    // Keys without effect.
+    for (overrides, why) in [
+        (
+            &["rotary_base=500.0"][..],
+            "rotary_base: set, but positions are not \"rotary\"",
+        ),
+        (
+            &["rotary_scaling=linear"],
+            "rotary_scaling: set, but positions are not \"rotary\"",
+        ),
+        (
+            &["window_rotary_base=50.0", "window=4"],
+            "window_rotary_base: set, but positions are not \"rotary\"",
+        ),
+        (
+            &["window_rotary_base=50.0", "positions=rotary"],
+            "window_rotary_base: set, but there is no window",
+        ),
+        (&["full_every=2"], "full_every: set, but there is no window"),
+        (
+            &["score_scale=0.5", "score=cosine"],
+            "score_scale: set, but the score is not \"scaled-dot\"",
+        ),
+    ] {
+        let overrides: Vec<String> = overrides
+            .iter()
+            .map(|key| format!("model.transformer.{key}"))
+            .collect();
+        let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
+        let message = format!("model.transformer.{why}");
+        refused(TRANSFORMER, "", &overrides, &[&message]);
+    }
     refused(
         LSTM,
         "",

@@ -1,7 +1,7 @@
 //! Transformers over one sequence (Radford et al. 2018, Devlin et al. 2018).
 //!
 //! ```text
-//! x_t = dropout(norm(E w_t + P_t))          positions added, or acting in self-attention
+//! x_t = dropout(norm(a E w_t + P_t))         positions added, or acting in self-attention
 //! s   = stack(x)                            causal, or every position sees every other
 //! p_t ∝ exp(W_o s_t + b)                    W_o: Eᵀ if tied
 //! ```
@@ -30,7 +30,7 @@ use crate::{
     pretrained::PackedText,
     role::{ModelConfig, TextProperties},
     text_model::{Objective, TextModel},
-    transformer::{Norm, Positions, TransformerConfig, TransformerDropout},
+    transformer::{Norm, Positions, RotaryScalingConfig, TransformerConfig, TransformerDropout},
     vocabulary::Vocabulary,
 };
 
@@ -61,21 +61,35 @@ config! {
         norm_epsilon: f64 = 1e-5, in POSITIVE;
         /// Place of the norms: "pre" (GPT-2), "post" (BERT), "both" or "parallel".
         norm_place: NormPlace = NormPlace::Pre;
+        /// The factor of word vectors before positions are added (Gemma: sqrt(d_model)).
+        embedding_scale: f64 = 1.0, in POSITIVE;
         /// Whether embeddings are normalised too (BERT).
         embedding_norm: bool = false;
         /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets", "alibi" or "none".
         positions: Positions = Positions::Learned;
         /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
         rotary_base: f64 = 10_000.0, in POSITIVE;
+        /// How their angles are reduced for texts longer than those of training; for positions "rotary".
+        [choice] rotary_scaling: RotaryScalingConfig = RotaryScalingConfig::None;
+        /// The base in layers with a window, whose angles are not reduced; rotary_base if left out (Gemma 3).
+        window_rotary_base: Option<f64> = None, in POSITIVE, example "10000.0";
         /// Largest distance with a vector of its own; for positions "relative".
         max_distance: usize = 16, in SIZE;
         /// How many tokens back (in a masked model: to either side) self-attention sees, the token itself among them; all if left
         /// out.
         window: Option<usize> = None, in SIZE, example "64";
+        /// Every so many layers one sees all, and has no window (Gemma 2: 2, Gemma 3: 6); none if left out.
+        full_every: Option<usize> = None, in SIZE, example "6";
         /// Whether products have biases.
         bias: bool = true;
+        /// Whether queries and keys are divided by their root mean square, with a trained factor for each feature of a head (Qwen 3).
+        query_key_norm: bool = false;
+        /// Scores s become softcap tanh(s / softcap) (Gemma 2); not limited if left out.
+        softcap: Option<f64> = None, in POSITIVE, example "50.0";
         /// How well a query and a key of a head match ("additive" of a head's size); not "location".
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
+        /// The factor of scaled dot products; 1 / sqrt(head size) if left out.
+        score_scale: Option<f64> = None, in POSITIVE, example "0.0625";
         /// From scores to weights; not "hard-reinforce", "monotonic" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// What a token sees of its sequence.
@@ -103,7 +117,7 @@ impl TextTransformerConfig {
     }
 
     /// The keys of the blocks, as the Transformer with a source has them.
-    fn blocks(&self) -> TransformerConfig {
+    pub fn blocks(&self) -> TransformerConfig {
         TransformerConfig {
             d_model: self.d_model,
             heads: self.heads,
@@ -116,10 +130,16 @@ impl TextTransformerConfig {
             norm_place: self.norm_place,
             positions: self.positions,
             rotary_base: self.rotary_base,
+            rotary_scaling: self.rotary_scaling.clone(),
+            window_rotary_base: self.window_rotary_base,
             max_distance: self.max_distance,
             window: self.window,
+            full_every: self.full_every,
             bias: self.bias,
+            query_key_norm: self.query_key_norm,
+            softcap: self.softcap,
             score: self.score.clone(),
+            score_scale: self.score_scale,
             normalizer: self.normalizer.clone(),
             mask: self.mask.clone(),
             dropout: self.dropout.clone(),
@@ -174,6 +194,7 @@ impl TextTransformerConfig {
                 Positions::Sinusoidal => Some(Sinusoidal::new(size).map_err(refused)?),
                 _ => None,
             },
+            embedding_scale: self.embedding_scale,
             embedding_dropout: self.dropout.embedding,
             normalized: self.normalizer.sums_to_one(),
         })
@@ -196,6 +217,8 @@ pub struct TextTransformer {
     /// The blocks.
     pub stack: Stack,
     pub(crate) sinusoidal: Option<Sinusoidal>,
+    #[module(skip)]
+    pub(crate) embedding_scale: f64,
     #[module(skip)]
     embedding_dropout: f64,
     /// Whether weights sum to 1.
@@ -224,6 +247,9 @@ impl TextTransformer {
     /// `ids [batch, length]`, the first at position `first` -> `[batch, length, d]`.
     fn embed(&self, ids: Tensor<2, Int>, first: usize, noise: &mut DropoutRng) -> Tensor<3> {
         let mut x = embed(&self.tokens, ids);
+        if self.embedding_scale != 1.0 {
+            x = x * self.embedding_scale;
+        }
         if let Some(sinusoidal) = &self.sinusoidal {
             x = expect_valid(sinusoidal.forward(x, first));
         }

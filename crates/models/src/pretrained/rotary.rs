@@ -27,6 +27,32 @@ pub(super) fn rotation(
 ) -> Result<Rotation, PretrainedError> {
     let section = settings(config, layer)?;
     let of = section.as_ref().unwrap_or(config);
+    let (base, size) = base_and_size(config, of, head)?;
+    rotation_of(config, of, base, size)
+}
+
+/// The same as base and scaling, where its angles follow from these and are those of texts of any length.
+pub(super) fn stated(
+    config: &Config,
+    head: usize,
+) -> Result<Option<RotaryConfig>, PretrainedError> {
+    let section = settings(config, Some(FULL))?;
+    let of = section.as_ref().unwrap_or(config);
+    let (base, size) = base_and_size(config, of, head)?;
+    let scaling = scaling(config, of)?;
+    Ok(scaling.map(|scaling| RotaryConfig {
+        base,
+        scaling,
+        ..RotaryConfig::new(size)
+    }))
+}
+
+/// The base, and how many of a head's features are turned.
+fn base_and_size(
+    config: &Config,
+    of: &Config,
+    head: usize,
+) -> Result<(f64, usize), PretrainedError> {
     let stated = [of, config].into_iter().find(|it| it.has("rope_theta"));
     let base = match stated {
         Some(stated) => base_of(stated, "rope_theta")?,
@@ -42,7 +68,7 @@ pub(super) fn rotation(
             format!("a share of the head's {head} features that is an even number of them");
         return Err(config.refuse("partial_rotary_factor", expected));
     }
-    rotation_of(config, of, base, size)
+    Ok((base, size))
 }
 
 /// The base that a key states.
@@ -160,36 +186,42 @@ fn stretch(config: &Config, of: &Config, trained: usize) -> Result<f64, Pretrain
     }
 }
 
+/// How angles are reduced by kinds for which texts of all lengths have the same angles.
+fn scaling(config: &Config, of: &Config) -> Result<Option<Scaling>, PretrainedError> {
+    Ok(match kind(config, of)? {
+        "default" => Some(Scaling::None),
+        "linear" => Some(Scaling::Linear {
+            factor: of.positive("factor")?,
+        }),
+        "llama3" => Some(Scaling::Llama3 {
+            factor: of.positive("factor")?,
+            low_frequency_factor: of.positive("low_freq_factor")?,
+            high_frequency_factor: of.positive("high_freq_factor")?,
+            original_length: trained(config, of)?,
+        }),
+        _ => None,
+    })
+}
+
 fn rotation_of(
     config: &Config,
     of: &Config,
     base: f64,
     size: usize,
 ) -> Result<Rotation, PretrainedError> {
-    let factor = || of.positive("factor");
-    let with = |scaling| frequencies(config, base, size, scaling);
     let mut rotation = plain(config, base, size)?;
+    if let Some(scaling) = scaling(config, of)? {
+        rotation.frequencies = frequencies(config, base, size, scaling)?;
+        return Ok(rotation);
+    }
     let plain = rotation.frequencies.clone();
     match kind(config, of)? {
-        "linear" => {
-            let factor = factor()?;
-            rotation.frequencies = with(Scaling::Linear { factor })?;
-        }
         "dynamic" => {
             rotation.long = Some(LongTexts::Dynamic {
                 beyond: config.size("max_position_embeddings")?,
                 base,
-                factor: factor()?,
+                factor: of.positive("factor")?,
             });
-        }
-        "llama3" => {
-            let scaling = Scaling::Llama3 {
-                factor: factor()?,
-                low_frequency_factor: of.positive("low_freq_factor")?,
-                high_frequency_factor: of.positive("high_freq_factor")?,
-                original_length: trained(config, of)?,
-            };
-            rotation.frequencies = with(scaling)?;
         }
         "yarn" => {
             let trained = trained(config, of)?;

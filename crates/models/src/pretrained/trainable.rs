@@ -30,11 +30,12 @@ use super::{
     families,
     folder::Folder,
     language_model::LanguageModel,
+    rotary,
 };
 use crate::{
     ModelConfig, ModelError, Objective, Vocabulary,
     language::{TextTransformerConfig, TransformerLm, TransformerLmConfig},
-    transformer::{Norm, Positions},
+    transformer::{Norm, Positions, RotaryScalingConfig},
 };
 
 /// The activations of the networks that are trained here.
@@ -74,22 +75,27 @@ impl Trainable {
     /// Reads an encoder's or a language model's folder. A `<pad>` inside a text takes a position then, which it does not in RoBERTa.
     ///
     /// # Errors
-    /// [`PretrainedError`]; also for a model with a part that [`TextTransformerConfig`] has no key for, such as softcaps, norms of
-    /// queries and keys, scaled rotary positions, global tokens, or blocks that differ.
+    /// [`PretrainedError`]; also for a model with a part that [`TextTransformerConfig`] has no key for, such as logits with a softcap,
+    /// rotary angles that depend on the length of a text, global tokens, or blocks that differ otherwise than in turns of windows.
     pub fn open(folder: &Folder) -> Result<Self, PretrainedError> {
         let (family, storage) = (families::of(folder)?, Some(Storage::F32));
         let config = folder.config();
         let refused = |problem| PretrainedError::malformed(config.path(), problem);
         if family.encoder.is_some() {
             let encoder = TextEncoder::open(folder, storage)?;
-            return Self::of(&encoder.embedding, &encoder.stack).map_err(refused);
+            return Self::of(&encoder.embedding, &encoder.stack, None).map_err(refused);
         }
         if family.language_model.is_none() {
             let expected = "a family of encoders or of language models, such as bert or gpt2";
             return Err(config.refuse("model_type", expected));
         }
         let model = LanguageModel::open(folder, storage)?;
-        let mut found = Self::of(&model.embedding, &model.stack).map_err(refused)?;
+        let stated = match model.stack.rotations().is_empty() {
+            true => None,
+            false => rotary::stated(config, model.stack.sizes().head)?,
+        };
+        let found = Self::of(&model.embedding, &model.stack, stated.as_ref());
+        let mut found = found.map_err(refused)?;
         if model.softcap.is_some() || model.output_scale != 1.0 {
             let problem = unlike("its logits have a softcap or a factor");
             return Err(PretrainedError::malformed(config.path(), problem));
@@ -155,8 +161,13 @@ impl Trainable {
         self
     }
 
-    fn of(embedding: &Embedding, stack: &Stack) -> Result<Self, Refused> {
-        let transformer = config(embedding, stack)?;
+    /// `stated` is what its files say of rotary positions.
+    fn of(
+        embedding: &Embedding,
+        stack: &Stack,
+        stated: Option<&RotaryConfig>,
+    ) -> Result<Self, Refused> {
+        let transformer = config(embedding, stack, stated)?;
         let mut arrays = Arrays::new();
         let [width, tokens] = embedding.tokens.sizes();
         let context = embedding.context;
@@ -192,7 +203,7 @@ impl Trainable {
 /// # Errors
 /// A part that no such model has.
 pub(super) fn stack_on(device: &Device, stack: &Stack) -> Result<transformer::Stack, Refused> {
-    let config = config_of_stack(stack)?;
+    let config = config_of_stack(stack, None)?;
     let mut arrays = Arrays::new();
     blocks(&mut arrays, "", stack, config.bias)?;
     let objective = objective(stack.sizes().causal);
@@ -239,6 +250,12 @@ pub(super) fn blocks(
             let after = norms.inside.as_ref();
             norm(to, &at(&format!("{part}.after")), after);
         }
+        for (part, norm) in [("query", &own.query_norm), ("key", &own.key_norm)] {
+            if let Some(norm) = norm {
+                let name = at(&format!("attention.query_key_norm.Rms.{part}"));
+                to.insert(name, vector(&norm.weight));
+            }
+        }
     }
     norm(to, &format!("{prefix}norm"), stack.last_norm());
     Ok(())
@@ -249,11 +266,12 @@ fn unlike(what: &str) -> Refused {
 }
 
 /// The configuration of a model with these embeddings and blocks.
-fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig, Refused> {
-    let config = config_of_stack(stack)?;
-    if embedding.scale != 1.0 {
-        return Err(unlike("the vectors of its tokens have a factor"));
-    }
+fn config(
+    embedding: &Embedding,
+    stack: &Stack,
+    stated: Option<&RotaryConfig>,
+) -> Result<TextTransformerConfig, Refused> {
+    let config = config_of_stack(stack, stated)?;
     expect_kind(&config, embedding.norm.as_ref())?;
     let positions = match (&embedding.positions, config.positions) {
         (embedding::Positions::Table { .. }, Positions::Learned) => Positions::Learned,
@@ -266,6 +284,7 @@ fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig,
         ));
     }
     Ok(TextTransformerConfig {
+        embedding_scale: embedding.scale.into(),
         embedding_norm: embedding.norm.is_some(),
         positions,
         ..config
@@ -273,22 +292,14 @@ fn config(embedding: &Embedding, stack: &Stack) -> Result<TextTransformerConfig,
 }
 
 /// The configuration of blocks that are alike, with the norm after them.
-fn config_of_stack(stack: &Stack) -> Result<TextTransformerConfig, Refused> {
+fn config_of_stack(
+    stack: &Stack,
+    stated: Option<&RotaryConfig>,
+) -> Result<TextTransformerConfig, Refused> {
     let blocks = stack.blocks().iter();
-    let mut configs = blocks.map(|block| config_of_block(block, stack));
-    let Some(first) = configs.next().transpose()? else {
-        return Err("it has no blocks".to_owned());
-    };
-    for config in configs {
-        if config? != first {
-            return Err(unlike(
-                "its blocks differ (in windows, rotary positions, biases or norms)",
-            ));
-        }
-    }
-    if stack.sizes().softcap.is_some() {
-        return Err(unlike("its scores have a softcap"));
-    }
+    let configs = blocks.map(|block| config_of_block(block, stack, stated));
+    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let first = config_of_layers(&configs)?;
     if stack.has_distances() {
         return Err(unlike("its distances add to scores"));
     }
@@ -304,6 +315,55 @@ fn config_of_stack(stack: &Stack) -> Result<TextTransformerConfig, Refused> {
     })
 }
 
+/// One configuration for blocks that are alike, or of which every so many see all, and the others a window.
+fn config_of_layers(layers: &[TextTransformerConfig]) -> Result<TextTransformerConfig, Refused> {
+    let Some(first) = layers.first() else {
+        return Err("it has no blocks".to_owned());
+    };
+    let full = layers.iter().position(|layer| layer.window.is_none());
+    let found = match full.filter(|at| *at > 0) {
+        Some(at) => {
+            let (all, angles) = (&layers[at], |of: &TextTransformerConfig| {
+                (of.rotary_base, of.rotary_scaling.clone())
+            });
+            TextTransformerConfig {
+                window: first.window,
+                full_every: Some(at + 1),
+                window_rotary_base: (angles(first) != angles(all)).then_some(first.rotary_base),
+                ..all.clone()
+            }
+        }
+        None => first.clone(),
+    };
+    let layer = |at: usize| {
+        let sees_all = found
+            .full_every
+            .is_some_and(|every| (at + 1).is_multiple_of(every));
+        let (windowed, base) = (!sees_all, found.window_rotary_base.filter(|_| !sees_all));
+        TextTransformerConfig {
+            window: found.window.filter(|_| windowed),
+            full_every: None,
+            window_rotary_base: None,
+            rotary_base: base.unwrap_or(found.rotary_base),
+            rotary_scaling: match base {
+                Some(_) => RotaryScalingConfig::None,
+                None => found.rotary_scaling.clone(),
+            },
+            ..found.clone()
+        }
+    };
+    match layers
+        .iter()
+        .enumerate()
+        .all(|(at, found)| *found == layer(at))
+    {
+        true => Ok(found),
+        false => Err(unlike(
+            "its blocks differ (in windows, factors, rotary positions, biases or norms)",
+        )),
+    }
+}
+
 /// Refuses a norm unlike those of the blocks.
 fn expect_kind(config: &TextTransformerConfig, norm: Option<&NormWeights>) -> Result<(), Refused> {
     match norm {
@@ -315,16 +375,14 @@ fn expect_kind(config: &TextTransformerConfig, norm: Option<&NormWeights>) -> Re
 }
 
 /// The keys that a block shows; positions are rotary, or [`Positions::Learned`] for all that do not act in attention.
-fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig, Refused> {
+fn config_of_block(
+    block: &Block,
+    stack: &Stack,
+    stated: Option<&RotaryConfig>,
+) -> Result<TextTransformerConfig, Refused> {
     let (sizes, own, inner) = (stack.sizes(), &block.attention, &block.feed_forward);
-    if own.query_norm.is_some() || own.key_norm.is_some() {
-        return Err(unlike("it has norms of queries and keys"));
-    }
     if own.global.is_some() {
         return Err(unlike("it has global tokens with projections of their own"));
-    }
-    if own.scale.is_some() {
-        return Err(unlike("its scores have a factor of their own"));
     }
     if block.cross.is_some() {
         return Err(unlike("its blocks read a source"));
@@ -344,11 +402,24 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
     if kinds.any(|kind| kind != (norm, norm_epsilon)) {
         return Err(unlike("its norms are not all of one kind"));
     }
+    let query_key_norm = match [&own.query_norm, &own.key_norm] {
+        [None, None] => false,
+        [Some(query), Some(key)] if [query, key].map(kind) == [(Norm::Rms, norm_epsilon); 2] => {
+            true
+        }
+        _ => {
+            return Err(unlike(
+                "queries and keys do not both have RMS norms with the epsilon of the others",
+            ));
+        }
+    };
     let wanted = (inner.activation, inner.gated);
     let known = ACTIVATIONS
         .into_iter()
         .find(|one| (one.kind(), one.is_gated()) == wanted);
     let rotation = own.rotation.map(|place| &stack.rotations()[place]);
+    let rotary = rotation.map(|rotation| rotary_of(rotation, sizes.head, stated));
+    let rotary = rotary.transpose()?;
     let products = [
         &own.query_key_value,
         &own.output,
@@ -356,6 +427,8 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
         &inner.outer,
     ];
     let [feed_forward, _] = inner.outer.sizes();
+    let usual = TextTransformerConfig::default();
+    let usual_scale = (1.0 / (sizes.head as f64).sqrt()) as f32;
     Ok(TextTransformerConfig {
         d_model: sizes.model,
         heads: sizes.heads,
@@ -366,20 +439,24 @@ fn config_of_block(block: &Block, stack: &Stack) -> Result<TextTransformerConfig
         norm,
         norm_epsilon,
         norm_place,
-        positions: match rotation {
+        positions: match rotary {
             Some(_) => Positions::Rotary,
             None => Positions::Learned,
         },
-        rotary_base: match rotation {
-            Some(rotation) => base(rotation, sizes.head)?,
-            None => TextTransformerConfig::default().rotary_base,
-        },
+        rotary_base: rotary.map_or(usual.rotary_base, |rotary| rotary.base),
+        rotary_scaling: rotary.map_or(usual.rotary_scaling, |rotary| rotary.scaling.into()),
         // On both sides the kernel's window does not count the token itself, and the configuration's does.
         window: own.window.map(|window| match sizes.causal {
             true => window,
             false => window + 1,
         }),
         bias: products.iter().any(|product| product.bias().is_some()),
+        query_key_norm,
+        softcap: sizes.softcap.map(f64::from),
+        score_scale: own
+            .scale
+            .filter(|scale| *scale != usual_scale)
+            .map(f64::from),
         ..TextTransformerConfig::default()
     })
 }
@@ -401,8 +478,12 @@ fn kind(norm: &NormWeights) -> (Norm, f64) {
     (kind, norm.epsilon)
 }
 
-/// `θ` of `f_i = θ^{-2 i / head}`.
-fn base(rotation: &Rotation, head: usize) -> Result<f64, Refused> {
+/// Base and scaling that give a head's angles: those `stated`, or an unscaled base.
+fn rotary_of(
+    rotation: &Rotation,
+    head: usize,
+    stated: Option<&RotaryConfig>,
+) -> Result<RotaryConfig, Refused> {
     let found = &rotation.frequencies;
     let pairs = found.len() as f64;
     let base = match found.last() {
@@ -410,19 +491,27 @@ fn base(rotation: &Rotation, head: usize) -> Result<f64, Refused> {
         Some(last) if pairs > 1.0 => (last.powf(pairs / (1.0 - pairs)) * 1e3).round() / 1e3,
         _ => TextTransformerConfig::default().rotary_base,
     };
-    let config = RotaryConfig {
+    let unscaled = RotaryConfig {
         base,
         ..RotaryConfig::new(head)
     };
-    let plain = config.init().is_ok_and(|rotary| {
-        let pairs = rotary.frequencies().iter().zip(found);
-        rotary.frequencies().len() == found.len()
-            && pairs.clone().all(|(a, b)| (a / b - 1.0).abs() < 1e-9)
-    });
-    match plain && rotation.factor == 1.0 && !rotation.interleaved && rotation.long.is_none() {
-        true => Ok(base),
-        false => Err(unlike(
-            "its rotary positions are scaled, or on a part of a head",
+    let gives = |config: &RotaryConfig| {
+        config.size == head
+            && config.init().is_ok_and(|rotary| {
+                let mut pairs = rotary.frequencies().iter().zip(found);
+                rotary.frequencies().len() == found.len()
+                    && pairs.all(|(a, b)| (a / b - 1.0).abs() < 1e-9)
+            })
+    };
+    let known = stated.copied().into_iter().chain([unscaled]).find(gives);
+    match known {
+        Some(known)
+            if rotation.factor == 1.0 && !rotation.interleaved && rotation.long.is_none() =>
+        {
+            Ok(known)
+        }
+        _ => Err(unlike(
+            "its rotary positions are scaled by the length of a text or for each pair, or on a part of a head",
         )),
     }
 }
@@ -478,12 +567,15 @@ pub(super) fn norm(to: &mut Arrays, name: &str, norm: Option<&NormWeights>) {
     let parts = [("weight", Some(&norm.weight)), ("bias", norm.bias.as_ref())];
     for (end, values) in parts {
         if let Some(values) = values {
-            let array = Array {
-                shape: vec![values.len()],
-                values: values.clone(),
-            };
-            to.insert(format!("{name}.{end}"), array);
+            to.insert(format!("{name}.{end}"), vector(values));
         }
+    }
+}
+
+fn vector(values: &[f32]) -> Array {
+    Array {
+        shape: vec![values.len()],
+        values: values.to_vec(),
     }
 }
 
@@ -493,27 +585,51 @@ mod tests {
 
     use super::Trainable;
     use crate::{
-        ModelConfig, Objective, TextModel, Vocabulary, language::TransformerLmConfig,
+        ModelConfig, Objective, TextModel, Vocabulary,
+        language::{TextTransformerConfig, TransformerLmConfig},
         pretrained::PackedText,
+        transformer::{Norm, Positions},
     };
 
     /// The configuration of a packed model is found again, though the kernel counts a window on both sides otherwise.
     #[test]
-    fn windows_are_counted_as_in_a_configuration() {
+    fn packed_models_have_their_configuration() {
         for objective in [Objective::Causal, Objective::Masked] {
             let mut config = TransformerLmConfig {
                 objective,
                 ..TransformerLmConfig::tiny()
             };
-            config.transformer.window = Some(4);
+            let chosen = &mut config.transformer;
+            chosen.window = Some(4);
+            chosen.full_every = Some(2);
+            chosen.window_rotary_base = Some(50.0);
+            chosen.embedding_scale = 3.0;
+            chosen.score_scale = Some(0.25);
+            chosen.query_key_norm = true;
+            chosen.softcap = Some(0.3);
+            chosen.norm = Norm::Rms;
+            chosen.positions = Positions::Rotary;
+            let wanted = chosen.clone();
             let model = config.init(&Vocabulary::new(20), 1, &Device::flex());
             let found = match model.unwrap().pack() {
-                Some(PackedText::Writes(packed)) => Trainable::of(&packed.embedding, &packed.stack),
-                Some(PackedText::Reads(packed)) => Trainable::of(&packed.embedding, &packed.stack),
+                Some(PackedText::Writes(packed)) => {
+                    Trainable::of(&packed.embedding, &packed.stack, None)
+                }
+                Some(PackedText::Reads(packed)) => {
+                    Trainable::of(&packed.embedding, &packed.stack, None)
+                }
                 None => panic!("a kernel serves the model"),
             };
-            let window = found.unwrap().transformer.window;
-            assert_eq!(window, Some(4), "{objective:?}");
+            let found = found.unwrap().transformer;
+            let softcap = found.softcap.unwrap();
+            assert!((softcap - 0.3).abs() < 1e-7, "{objective:?}");
+            let found = TextTransformerConfig {
+                softcap: wanted.softcap, // in 32 bits there
+                feed_forward: None,
+                dropout: wanted.dropout.clone(),
+                ..found
+            };
+            assert_eq!(found, wanted, "{objective:?}");
         }
     }
 }

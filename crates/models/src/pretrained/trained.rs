@@ -48,7 +48,7 @@ impl PackedText {
         };
         let embedding = Embedding {
             tokens: Arc::new(table(&numbers(model.tokens.weight.val()), vocabulary)?),
-            scale: 1.0,
+            scale: model.embedding_scale as f32,
             context: match positions {
                 Positions::None => LONGEST,
                 _ => context,

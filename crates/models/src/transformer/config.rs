@@ -3,13 +3,17 @@
 use regard_config::{Check, Choice, FRACTION, LAYERS, POSITIVE, SIZE, config};
 use regard_nn::{
     AttentionError,
+    heads::QueryKeyNormKind,
     initialize::Initializer,
-    position::{Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Sinusoidal},
-    transformer::{Activation, NormConfig, NormPlace, Stack, StackConfig, StackDropout},
+    position::{Learned, PositionConfig, RelativeBucketsConfig, RotaryConfig, Scaling, Sinusoidal},
+    score::{ScaledDot, Score},
+    transformer::{
+        Activation, LayerChoice, NormConfig, NormPlace, Stack, StackConfig, StackDropout,
+    },
 };
 use serde::{Deserialize, Serialize};
 
-use super::model::Transformer;
+use super::{model::Transformer, rotary::RotaryScalingConfig};
 use crate::{
     AnyGenerator,
     attention::{NormalizerConfig, ScoreConfig, SelfMaskConfig},
@@ -96,6 +100,10 @@ config! {
         positions: Positions = Positions::Sinusoidal;
         /// The slowest pair of features turns by nearly 1 / rotary_base per token; for positions "rotary".
         rotary_base: f64 = 10_000.0, in POSITIVE;
+        /// How their angles are reduced for texts longer than those of training; for positions "rotary".
+        [choice] rotary_scaling: RotaryScalingConfig = RotaryScalingConfig::None;
+        /// The base in layers with a window, whose angles are not reduced; rotary_base if left out (Gemma 3).
+        window_rotary_base: Option<f64> = None, in POSITIVE, example "10000.0";
         /// Longest sentence in tokens, its marks included; for positions "learned".
         max_length: usize = 256, in SIZE;
         /// Largest distance with a vector of its own; for positions "relative".
@@ -103,12 +111,21 @@ config! {
         /// How many tokens back (in the encoder: to either side) self-attention sees, the token
         /// itself among them; all if left out.
         window: Option<usize> = None, in SIZE, example "64";
+        /// Every so many layers one sees all, and has no window (Gemma 2: 2, Gemma 3: 6); none if left out.
+        full_every: Option<usize> = None, in SIZE, example "6";
         /// Whether products have biases.
         bias: bool = true;
+        /// Whether self-attention divides queries and keys by their root mean square, with a trained factor for each feature of a
+        /// head (Qwen 3).
+        query_key_norm: bool = false;
+        /// Scores s become softcap tanh(s / softcap) (Gemma 2); not limited if left out.
+        softcap: Option<f64> = None, in POSITIVE, example "50.0";
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
         /// How well a query and a key of a head match ("additive" of a head's size); not "location".
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
+        /// The factor of scaled dot products; 1 / sqrt(head size) if left out.
+        score_scale: Option<f64> = None, in POSITIVE, example "0.0625";
         /// From scores to weights; not "hard-reinforce", "monotonic" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Normaliser of the attention to the source, if it is a different one.
@@ -167,6 +184,15 @@ impl TransformerConfig {
                 self.rotary_base,
                 expected,
             );
+            check.require(
+                head > 2 || !matches!(self.rotary_scaling, RotaryScalingConfig::Ntk(_)),
+                "rotary_scaling",
+                "\"ntk\" with heads of 2",
+                "heads of at least 4 features: it leaves the first pair as it is",
+            );
+            if let Some(base) = self.window_rotary_base {
+                check.require(base > 1.0, "window_rotary_base", base, expected);
+            }
         }
         if let ScoreConfig::Location(_) = self.score {
             check.fail(
@@ -228,13 +254,42 @@ impl TransformerConfig {
             let cross = block.cross_attention.as_mut();
             let cross = cross.map(|cross| (cross, self.cross_normalizer()));
             for (heads, normalizer) in [own].into_iter().chain(cross) {
-                heads.attention.score = self.score.init([size, size], size, init);
+                heads.attention.score = match (&self.score, self.score_scale) {
+                    (ScoreConfig::ScaledDot, Some(scale)) => {
+                        Score::ScaledDot(ScaledDot::with_scale(scale))
+                    }
+                    (score, _) => score.init([size, size], size, init),
+                };
                 heads.attention.normalize = normalizer.init(self.heads, size, init);
             }
             let own = &mut block.attention.attention;
             *own = own.clone().with_mask(mask.mask()?);
         }
         Ok(())
+    }
+
+    /// The positions that act in self-attention of layers with this window.
+    fn position(&self, window: Option<usize>) -> PositionConfig {
+        match self.positions {
+            Positions::Sinusoidal | Positions::Learned | Positions::None => PositionConfig::None,
+            Positions::Rotary => {
+                let own = self.window_rotary_base.filter(|_| window.is_some());
+                PositionConfig::Rotary(RotaryConfig {
+                    base: own.unwrap_or(self.rotary_base),
+                    scaling: match own {
+                        Some(_) => Scaling::None,
+                        None => self.rotary_scaling.scaling(),
+                    },
+                    ..RotaryConfig::new(self.head())
+                })
+            }
+            Positions::Relative => PositionConfig::Relative {
+                max_distance: self.max_distance,
+                values: true,
+            },
+            Positions::Buckets => PositionConfig::Buckets(RelativeBucketsConfig::default()),
+            Positions::Alibi => PositionConfig::Alibi,
+        }
     }
 
     /// Sizes and choices of every layer.
@@ -252,23 +307,20 @@ impl TransformerConfig {
                 Norm::Rms => NormConfig::Rms { epsilon },
             },
             norm_place: self.norm_place,
-            position: match self.positions {
-                Positions::Sinusoidal | Positions::Learned | Positions::None => {
-                    PositionConfig::None
-                }
-                Positions::Rotary => PositionConfig::Rotary(RotaryConfig {
-                    base: self.rotary_base,
-                    ..RotaryConfig::new(self.head())
-                }),
-                Positions::Relative => PositionConfig::Relative {
-                    max_distance: self.max_distance,
-                    values: true,
-                },
-                Positions::Buckets => PositionConfig::Buckets(RelativeBucketsConfig::default()),
-                Positions::Alibi => PositionConfig::Alibi,
-            },
+            position: self.position(self.window),
             window: self.window,
+            layers: (1..=self.full_every.unwrap_or(0))
+                .map(|layer| {
+                    let window = self.window.filter(|_| Some(layer) != self.full_every);
+                    let position = self.position(window);
+                    LayerChoice { window, position }
+                })
+                .collect(),
             biases: self.bias.into(),
+            query_key_norm: self
+                .query_key_norm
+                .then_some(QueryKeyNormKind::Rms { epsilon }),
+            softcap: self.softcap,
             dropout: StackDropout {
                 residual: self.dropout.residual,
                 attention: self.dropout.attention,

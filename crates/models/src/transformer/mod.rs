@@ -33,9 +33,11 @@
 mod config;
 mod model;
 mod packed;
+mod rotary;
 
 pub use config::{Norm, Positions, TransformerConfig, TransformerDropout};
 pub use model::{Transformer, TransformerState};
+pub use rotary::{Llama3Config, RotaryScalingConfig, StretchConfig};
 
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,17 @@ fn variants() -> Vec<TransformerConfig> {
         with(&|c| c.positions = Positions::Buckets),
         with(&|c| c.positions = Positions::Alibi),
         with(&|c| c.positions = Positions::None),
+        with(&|c| {
+            c.d_model = 16;
+            c.positions = Positions::Rotary;
+            c.rotary_scaling = RotaryScalingConfig::Ntk(StretchConfig { factor: 3.0 });
+            c.query_key_norm = true;
+            c.softcap = Some(2.0);
+            c.window = Some(2);
+            c.full_every = Some(2);
+            c.window_rotary_base = Some(20.0);
+            c.score_scale = Some(0.7);
+        }),
     ]
 }
 
@@ -197,5 +208,22 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refuse(&|c| c.window = Some(0)).contains("window: found 0"));
     assert!(refuse(&|c| c.feed_forward = 0).contains("feed_forward: found 0"));
     assert!(refuse(&|c| c.dropout.residual = 1.0).contains("dropout.residual: found 1"));
+    assert!(refuse(&|c| c.softcap = Some(0.0)).contains("softcap: found 0"));
+    let ntk = RotaryScalingConfig::Ntk(StretchConfig { factor: 2.0 });
+    let of_two = |c: &mut TransformerConfig| {
+        (c.heads, c.positions, c.rotary_scaling) = (4, Positions::Rotary, ntk.clone());
+    };
+    assert!(refuse(&of_two).contains("heads of at least 4 features"));
+    let llama3 = RotaryScalingConfig::Llama3(Llama3Config {
+        low_frequency_factor: 4.0,
+        ..Llama3Config::default()
+    });
+    let error = refuse(&|c| {
+        (c.positions, c.rotary_scaling) = (Positions::Rotary, llama3.clone());
+    });
+    assert!(
+        error.contains("rotary_scaling.high_frequency_factor: found 4"),
+        "{error}"
+    );
     assert!(refuse(&|c| c.decoder_layers = 0).contains("decoder_layers: found 0"));
 }

@@ -12,7 +12,7 @@ use regard_models::{
     lstmn_translation::Fusion,
     luong::{LuongAttention, LuongScore, Reading},
     seq2seq::Cell,
-    transformer::{Norm, Positions},
+    transformer::{Norm, Positions, RotaryScalingConfig, StretchConfig},
 };
 use regard_nn::{
     transformer::{Activation, NormPlace},
@@ -94,6 +94,17 @@ pub fn configs() -> Vec<(&'static str, AnyBox)> {
                 positions: Positions::Rotary,
                 window: Some(3),
                 bias: false,
+                ..transformer()
+            }),
+        ),
+        (
+            "transformer gelu, query and key norms, softcap, stretched rotary positions",
+            Box::new(TransformerConfig {
+                positions: Positions::Rotary,
+                activation: Activation::Gelu,
+                rotary_scaling: RotaryScalingConfig::Linear(StretchConfig { factor: 4.0 }),
+                query_key_norm: true,
+                softcap: Some(1.5),
                 ..transformer()
             }),
         ),

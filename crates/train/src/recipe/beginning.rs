@@ -6,7 +6,7 @@ use regard_models::{
         BackboneConfig, CaptionerConfig, DetrConfig, VisionTransformerConfig, VqaConfig,
         vit::ImagePositions, vqa::RegionAttention,
     },
-    language::{TextTransformerConfig, TransformerLmConfig},
+    language::TransformerLmConfig,
     sentence::TransformerClassifierConfig,
     transformer::Positions,
 };
@@ -62,26 +62,44 @@ impl Recipe {
         let usual = BackboneConfig::default();
         let depth = "model.backbone.depth decides on the stages and their blocks";
 
-        let (text, patches) = (
-            TextTransformerConfig::default(),
-            VisionTransformerConfig::default(),
-        );
-        let of_text = |positions: Positions, base: f64| {
-            positions != Positions::Rotary && base != text.rotary_base
-        };
-        let of_tokens = |of: &TextTransformerConfig| of_text(of.positions, of.rotary_base);
         let lm = model.config::<TransformerLmConfig>();
         let classifier = model.config::<TransformerClassifierConfig>();
         let tokens = lm.map(|of| &of.transformer);
         let tokens = tokens.or(classifier.map(|of| &of.transformer));
         let pairs = model.config::<TransformerConfig>();
         let vit = model.config::<VisionTransformerConfig>();
-        let own = pairs.is_some_and(|of| of_text(of.positions, of.rotary_base))
-            || vit.is_some_and(|of| {
-                of.positions != ImagePositions::Rotary && of.rotary_base != patches.rotary_base
-            });
-        let rotary = "positions are not \"rotary\"";
-        vec![
+        let blocks = match (pairs, tokens) {
+            (Some(pairs), _) => of_blocks(
+                pairs,
+                [
+                    "model.rotary_base",
+                    "model.rotary_scaling",
+                    "model.window_rotary_base",
+                    "model.full_every",
+                    "model.score_scale",
+                ],
+            ),
+            (None, Some(tokens)) => of_blocks(
+                &tokens.blocks(),
+                [
+                    "model.transformer.rotary_base",
+                    "model.transformer.rotary_scaling",
+                    "model.transformer.window_rotary_base",
+                    "model.transformer.full_every",
+                    "model.transformer.score_scale",
+                ],
+            ),
+            (None, None) => vec![],
+        };
+        let patches = VisionTransformerConfig::default();
+        let mut keys = vec![
+            (
+                vit.is_some_and(|of| {
+                    of.positions != ImagePositions::Rotary && of.rotary_base != patches.rotary_base
+                }),
+                "model.rotary_base",
+                NOT_ROTARY,
+            ),
             (
                 blind.is_some_and(|of| of.backbone != usual),
                 "model.backbone",
@@ -97,14 +115,53 @@ impl Recipe {
                 "model.backbone.blocks",
                 depth,
             ),
-            (own, "model.rotary_base", rotary),
-            (
-                tokens.is_some_and(of_tokens),
-                "model.transformer.rotary_base",
-                rotary,
-            ),
-        ]
+        ];
+        keys.extend(blocks);
+        keys
     }
+}
+
+/// Why keys of rotary positions have no effect.
+const NOT_ROTARY: &str = "positions are not \"rotary\"";
+
+/// The keys of a Transformer's blocks: `names` of the base and the scaling of rotary positions, the base in windows, the turns of windows and the
+/// factor of scores.
+fn of_blocks(of: &TransformerConfig, names: [&'static str; 5]) -> Vec<Key> {
+    let usual = TransformerConfig::default();
+    let turned = of.positions == Positions::Rotary;
+    let [base, scaling, window_base, full_every, scale] = names;
+    vec![
+        (
+            !turned && of.rotary_base != usual.rotary_base,
+            base,
+            NOT_ROTARY,
+        ),
+        (
+            !turned && of.rotary_scaling != usual.rotary_scaling,
+            scaling,
+            NOT_ROTARY,
+        ),
+        (
+            !turned && of.window_rotary_base.is_some(),
+            window_base,
+            NOT_ROTARY,
+        ),
+        (
+            of.window.is_none() && of.window_rotary_base.is_some(),
+            window_base,
+            "there is no window",
+        ),
+        (
+            of.window.is_none() && of.full_every.is_some(),
+            full_every,
+            "there is no window",
+        ),
+        (
+            of.score != usual.score && of.score_scale.is_some(),
+            scale,
+            "the score is not \"scaled-dot\"",
+        ),
+    ]
 }
 
 /// The keys of `[data.images]`.

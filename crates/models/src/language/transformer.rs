@@ -30,7 +30,9 @@ use crate::{
     pretrained::PackedText,
     role::{ModelConfig, TextProperties},
     text_model::{Objective, TextModel},
-    transformer::{Norm, Positions, RotaryScalingConfig, TransformerConfig, TransformerDropout},
+    transformer::{
+        Norm, POSITIVE_F32, Positions, RotaryScalingConfig, TransformerConfig, TransformerDropout,
+    },
     vocabulary::Vocabulary,
 };
 
@@ -62,7 +64,7 @@ config! {
         /// Place of the norms: "pre" (GPT-2), "post" (BERT), "both" or "parallel".
         norm_place: NormPlace = NormPlace::Pre;
         /// The factor of word vectors before positions are added (Gemma: sqrt(d_model)).
-        embedding_scale: f64 = 1.0, in POSITIVE;
+        embedding_scale: f64 = 1.0, in POSITIVE_F32;
         /// Whether embeddings are normalised too (BERT).
         embedding_norm: bool = false;
         /// Encoding of positions: "sinusoidal", "learned", "rotary", "relative", "buckets", "alibi" or "none".
@@ -79,17 +81,17 @@ config! {
         /// out.
         window: Option<usize> = None, in SIZE, example "64";
         /// Every so many layers one sees all, and has no window (Gemma 2: 2, Gemma 3: 6); none if left out.
-        full_every: Option<usize> = None, in SIZE, example "6";
+        full_every: Option<usize> = None, in LAYERS, example "6";
         /// Whether products have biases.
         bias: bool = true;
         /// Whether queries and keys are divided by their root mean square, with a trained factor for each feature of a head (Qwen 3).
         query_key_norm: bool = false;
         /// Scores s become softcap tanh(s / softcap) (Gemma 2); not limited if left out.
-        softcap: Option<f64> = None, in POSITIVE, example "50.0";
+        softcap: Option<f64> = None, in POSITIVE_F32, example "50.0";
         /// How well a query and a key of a head match ("additive" of a head's size); not "location".
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
         /// The factor of scaled dot products; 1 / sqrt(head size) if left out.
-        score_scale: Option<f64> = None, in POSITIVE, example "0.0625";
+        score_scale: Option<f64> = None, in POSITIVE_F32, example "0.0625";
         /// From scores to weights; not "hard-reinforce", "monotonic" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// What a token sees of its sequence.

@@ -1,6 +1,6 @@
 //! Sizes and choices of the Transformer.
 
-use regard_config::{Check, Choice, FRACTION, LAYERS, POSITIVE, SIZE, config};
+use regard_config::{Check, Choice, FRACTION, LAYERS, POSITIVE, Range, SIZE, config};
 use regard_nn::{
     AttentionError,
     heads::QueryKeyNormKind,
@@ -54,6 +54,12 @@ pub enum Positions {
     /// Not at all: an encoder sees a set of tokens; a decoder under a causal mask can still tell where it is (Haviv 2022).
     None,
 }
+
+/// A factor that stays above 0 and finite in 32 bits, in which it is multiplied with.
+pub(crate) const POSITIVE_F32: Range<f64> = Range {
+    holds: |value| (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&value),
+    expected: "1.2e-38 to 3.4e38",
+};
 
 config! {
     /// Shares of numbers set to zero in training, by place, of a Transformer.
@@ -112,20 +118,20 @@ config! {
         /// itself among them; all if left out.
         window: Option<usize> = None, in SIZE, example "64";
         /// Every so many layers one sees all, and has no window (Gemma 2: 2, Gemma 3: 6); none if left out.
-        full_every: Option<usize> = None, in SIZE, example "6";
+        full_every: Option<usize> = None, in LAYERS, example "6";
         /// Whether products have biases.
         bias: bool = true;
         /// Whether self-attention divides queries and keys by their root mean square, with a trained factor for each feature of a
         /// head (Qwen 3).
         query_key_norm: bool = false;
         /// Scores s become softcap tanh(s / softcap) (Gemma 2); not limited if left out.
-        softcap: Option<f64> = None, in POSITIVE, example "50.0";
+        softcap: Option<f64> = None, in POSITIVE_F32, example "50.0";
         /// Shared word vectors: "none", "target" or "all".
         tie: Tie = Tie::None;
         /// How well a query and a key of a head match ("additive" of a head's size); not "location".
         [choice] score: ScoreConfig = ScoreConfig::ScaledDot;
         /// The factor of scaled dot products; 1 / sqrt(head size) if left out.
-        score_scale: Option<f64> = None, in POSITIVE, example "0.0625";
+        score_scale: Option<f64> = None, in POSITIVE_F32, example "0.0625";
         /// From scores to weights; not "hard-reinforce", "monotonic" or "addressing".
         [choice] normalizer: NormalizerConfig = NormalizerConfig::Softmax;
         /// Normaliser of the attention to the source, if it is a different one.

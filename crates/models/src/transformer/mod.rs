@@ -35,6 +35,7 @@ mod model;
 mod packed;
 mod rotary;
 
+pub(crate) use config::POSITIVE_F32;
 pub use config::{Norm, Positions, TransformerConfig, TransformerDropout};
 pub use model::{Transformer, TransformerState};
 pub use rotary::{Llama3Config, RotaryScalingConfig, StretchConfig};

@@ -209,6 +209,10 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(refuse(&|c| c.feed_forward = 0).contains("feed_forward: found 0"));
     assert!(refuse(&|c| c.dropout.residual = 1.0).contains("dropout.residual: found 1"));
     assert!(refuse(&|c| c.softcap = Some(0.0)).contains("softcap: found 0"));
+    for beyond in [1e-300, 1e300] {
+        assert!(refuse(&|c| c.softcap = Some(beyond)).contains("softcap: found"));
+        assert!(refuse(&|c| c.score_scale = Some(beyond)).contains("score_scale: found"));
+    }
     let ntk = RotaryScalingConfig::Ntk(StretchConfig { factor: 2.0 });
     let of_two = |c: &mut TransformerConfig| {
         (c.heads, c.positions, c.rotary_scaling) = (4, Positions::Rotary, ntk.clone());
